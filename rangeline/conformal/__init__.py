@@ -1,0 +1,1 @@
+"""Scorer, density ratio, weighted intervals and coverage: the statistics of the product."""

@@ -1,0 +1,119 @@
+"""The error tree: every failure a user can meet has a class here, and each class names its remedy.
+
+::
+
+    RangelineError
+    ├── BadInputError (ValueError)        what a person gave is not usable
+    │   ├── ConfigError                   a setting is unknown or out of range
+    │   ├── DataContractError             a prompt row breaks the data contract
+    │   ├── ReferenceCheckError           references do not score right against themselves
+    │   ├── PoolError                     a pool is empty, too small or not disjoint
+    │   ├── CalibrationError              too few rows for alpha, or unusable scores and weights
+    │   └── ModelLoadError                a model, tokenizer or rubric cannot be loaded
+    ├── JudgeError (RuntimeError)         the judge gave nothing usable
+    ├── RolloutError (RuntimeError)       the policy could not be sampled
+    │   └── StaleWeightsError             an engine holds other weights than the trainer
+    ├── NoSignalError (RuntimeError)      every advantage of an iteration is zero
+    ├── OverlapError (RuntimeError)       source and target states hardly overlap
+    ├── CoverageAlarmError (RuntimeError) intervals do not cover as often as promised
+    ├── NonFiniteError (RuntimeError)     a loss or a statistic is not a finite number
+    ├── CheckpointError (RuntimeError)    a checkpoint is incomplete or does not match
+    ├── LineageError (RuntimeError)       an artifact does not match its recorded hash
+    └── ToolError (RuntimeError)          an outside tool (dvc, a child process) failed
+
+Messages follow one form: the thing, the rule, the value, the place, the next step.
+"""
+
+
+class RangelineError(Exception):
+    """Base of every error that Rangeline raises on purpose; the CLI prints its text and no traceback."""
+
+    exit_code = 1
+
+
+class BadInputError(RangelineError, ValueError):
+    """Something a person gave cannot be used; correct it and run again."""
+
+    exit_code = 2
+
+
+class ConfigError(BadInputError):
+    """A setting is unknown or out of range; correct `params.yaml`, the form or the option."""
+
+
+class DataContractError(BadInputError):
+    """A prompt row breaks the data contract; correct the row that the message names."""
+
+
+class ReferenceCheckError(DataContractError):
+    """References do not score right against themselves; correct the listed rows or choose another suite."""
+
+
+class PoolError(BadInputError):
+    """A pool is empty, too small or overlaps another; change the shares or add prompts."""
+
+
+class CalibrationError(BadInputError):
+    """Calibration cannot give the promised intervals; add labelled rows or raise alpha."""
+
+
+class ModelLoadError(BadInputError):
+    """A model, tokenizer or rubric cannot be loaded; check its name, folder and files."""
+
+
+class JudgeError(RangelineError, RuntimeError):
+    """The judge gave nothing usable; try its rubric on a few rows, or choose another judge."""
+
+    exit_code = 3
+
+
+class RolloutError(RangelineError, RuntimeError):
+    """The policy could not be sampled; the message names the prompt."""
+
+    exit_code = 3
+
+
+class StaleWeightsError(RolloutError):
+    """An engine holds other weights than the trainer; sync it again before sampling."""
+
+
+class NoSignalError(RangelineError, RuntimeError):
+    """Every advantage of an iteration is zero; use harder or easier prompts, or another estimator."""
+
+    exit_code = 3
+
+
+class OverlapError(RangelineError, RuntimeError):
+    """Source and target states hardly overlap; collect fresh labels nearer to the target."""
+
+    exit_code = 4
+
+
+class CoverageAlarmError(RangelineError, RuntimeError):
+    """Intervals do not cover as often as promised; recalibrate, or continue and mark the run."""
+
+    exit_code = 4
+
+
+class NonFiniteError(RangelineError, RuntimeError):
+    """A loss or a statistic is not finite; the last good checkpoint is kept, lower the learning rate."""
+
+    exit_code = 3
+
+
+class CheckpointError(RangelineError, RuntimeError):
+    """A checkpoint is incomplete or does not match its manifest; resume from the one before."""
+
+    exit_code = 5
+
+
+class LineageError(RangelineError, RuntimeError):
+    """An artifact does not match its recorded hash; restore it from DVC, or make it again."""
+
+    exit_code = 5
+
+
+class ToolError(RangelineError, RuntimeError):
+    """An outside tool failed; its own last lines are in the message."""
+
+    exit_code = 6

@@ -1,0 +1,1 @@
+"""Metrics with clustered intervals, comparisons and the report page."""

@@ -1,0 +1,1 @@
+"""The frozen judge: a rubric, its questions, and the judgment state of each rollout."""

@@ -1,0 +1,1 @@
+"""The trained policy: batches, objective, worker, checkpoints."""

@@ -1,0 +1,1 @@
+"""Reward sources: each turns rollouts into reward intervals."""

@@ -1,0 +1,1 @@
+"""Sampling completions from a policy, and the log-probabilities of tokens."""

@@ -1,0 +1,1 @@
+"""Problem families: render a prompt, extract an answer, verify it."""
