@@ -1,0 +1,1 @@
+"""Order, and what to do on failure; nothing is computed here."""

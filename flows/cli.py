@@ -1,0 +1,364 @@
+"""The `rangeline` command: every flow as a command, run in this process with no server needed.
+
+Exit codes: 0 done, 1 unexpected failure, 2 bad input or settings, 3 a model, judge or update failed, 4 coverage or
+overlap alarm, 5 a checkpoint or artifact does not match its hash, 6 an outside tool failed, 130 interrupted.
+"""
+
+import logging
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from rangeline.config import PipelineConfig
+from rangeline.errors import RangelineError
+from rangeline.stages.workspace import Workspace, choose_workspace
+
+QUIET = {
+    "DO_NOT_TRACK": "true",
+    "DVC_NO_ANALYTICS": "1",
+    "GX_ANALYTICS_ENABLED": "false",
+    "HF_HUB_DISABLE_PROGRESS_BARS": "1",
+    "HF_HUB_DISABLE_TELEMETRY": "1",
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+    "PREFECT_LOGGING_LEVEL": "CRITICAL",
+    "PREFECT_LOGGING_TO_API_WHEN_MISSING_FLOW": "ignore",
+    "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+    "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "120",
+    "PREFECT_SERVER_LOGGING_LEVEL": "CRITICAL",
+    "TRANSFORMERS_VERBOSITY": "error",
+}
+"""No telemetry and no chatter of tools; whoever sets one of these keeps it."""
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help=__doc__,
+)
+
+WorkspaceOption = Annotated[Path, typer.Option("--workspace", "-w", help="Folder with params.yaml")]
+ConfigOption = Annotated[Path | None, typer.Option("--config", "-c", help="Settings laid over params.yaml")]
+SetOption = Annotated[list[str] | None, typer.Option("--set", "-s", help="One setting, such as train.iterations=3")]
+RunOption = Annotated[str | None, typer.Option("--run", help="Name of the run; by default made from the settings")]
+DebugOption = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error")]
+QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Only warnings and results")]
+
+
+def prepare_environment(root: Path) -> None:
+    """Set what the tools read from the environment, before any of them is imported."""
+    for name, value in QUIET.items():
+        os.environ.setdefault(name, value)
+    os.environ.setdefault("PREFECT_HOME", str(root.resolve() / ".prefect"))
+
+
+def open_console(*, quiet: bool) -> None:
+    """Let the project's own log lines appear on standard error."""
+    from rich.logging import RichHandler
+
+    from tasks.reporting import console
+
+    logger = logging.getLogger("rangeline")
+    logger.handlers[:] = [RichHandler(console=console, show_path=False, show_level=False, markup=False)]
+    logger.setLevel(logging.WARNING if quiet else logging.INFO)
+    logger.propagate = False
+
+
+@contextmanager
+def friendly(*, debug: bool) -> Iterator[None]:
+    """Turn an error of ours into one line and its exit code; `--debug` shows the traceback."""
+    try:
+        yield
+    except RangelineError as error:
+        if debug:
+            raise
+        typer.secho(f"error: {error}", fg="red", err=True)
+        raise typer.Exit(error.exit_code) from error
+    except KeyboardInterrupt as error:
+        typer.secho("interrupted: the same command goes on from the last complete iteration", err=True)
+        raise typer.Exit(130) from error
+
+
+def in_workspace(
+    work: Callable[[Workspace, PipelineConfig], None],
+    workspace: Path,
+    *,
+    config: Path | None = None,
+    assignments: list[str] | None = None,
+    quiet: bool = False,
+    debug: bool = False,
+) -> None:
+    """Choose the workspace and settings, then do the work there, with errors made friendly."""
+    with friendly(debug=debug):
+        place, settings = choose_workspace(workspace, config_file=config, assignments=assignments or [])
+        prepare_environment(workspace)
+        open_console(quiet=quiet)
+        if place.root != workspace.resolve():
+            logging.getLogger("rangeline").info("settings differ from params.yaml: working in %s", place.root)
+        work(place, settings)
+
+
+def say_table(rows: list[tuple[str, str]]) -> None:
+    """Print a closing table on standard output."""
+    width = max(len(name) for name, _ in rows)
+    for name, value in rows:
+        typer.echo(f"  {name:<{width}}  {value}")
+
+
+def say_pages(place: Workspace, page: Path, run: str) -> None:
+    """Print where the results lie and how to open the pages of Prefect and MLflow."""
+    from rangeline.stages.run import RunFolder, last_complete
+
+    folder = RunFolder(place.run(run))
+    done, _ = last_complete(folder)
+    here = Path.cwd().resolve()
+
+    def short(path: Path) -> str:
+        return str(path.relative_to(here)) if path.is_relative_to(here) else str(path)
+
+    option = "" if place.root == here else f" --workspace {short(place.root)}"
+    command = short(Path(sys.executable).with_name("rangeline").absolute())
+    say_table(
+        [
+            ("report page", short(page)),
+            ("manifest", short(folder.iteration(done) / "manifest.json")),
+            ("audit it", f"{command} audit {run}{option}"),
+            ("Prefect page", f"{command} serve prefect"),
+            ("MLflow page", f"{command} serve mlflow{option}"),
+        ]
+    )
+
+
+@app.command()
+def demo(
+    workspace: WorkspaceOption = Path(),
+    config: ConfigOption = None,
+    assignments: SetOption = None,
+    run: RunOption = None,
+    quiet: QuietOption = False,
+    debug: DebugOption = False,
+) -> None:
+    """Run everything in order: prepare, warmup, calibrate, train, evaluate, report, audit.
+
+    With RANGELINE_POLICY=<Hub name or folder> and --config FILE it runs on your own model and data.
+    """
+
+    def work(place: Workspace, settings: PipelineConfig) -> None:
+        from flows.audit_lineage import AuditRequest, audit
+        from flows.run_nightly import run_pipeline
+
+        result = run_pipeline(str(place.root), settings, run)
+        name = str(result["run"])
+        matching = audit(AuditRequest(workspace=str(place.root), target=name))
+        typer.echo(f"\nRun {name}: policy version {result['version']} is {result['alias']}; {matching} files verified.")
+        say_table(list(result["table"]))  # type: ignore[call-overload]
+        say_pages(place, Path(str(result["page"])), name)
+
+    in_workspace(work, workspace, config=config, assignments=assignments, quiet=quiet, debug=debug)
+
+
+@app.command()
+def prepare(
+    workspace: WorkspaceOption = Path(),
+    config: ConfigOption = None,
+    assignments: SetOption = None,
+    force: Annotated[bool, typer.Option("--force", help="Make everything again")] = False,
+    quiet: QuietOption = False,
+    debug: DebugOption = False,
+) -> None:
+    """Check prompts and split them into disjoint pools; version them in DVC."""
+
+    def work(place: Workspace, settings: PipelineConfig) -> None:
+        from flows.prepare_data import PrepareRequest
+        from flows.prepare_data import prepare as flow
+
+        counts = flow(PrepareRequest(workspace=str(place.root), force=force))
+        say_table([(name, f"{count} prompts") for name, count in counts.items()])
+
+    in_workspace(work, workspace, config=config, assignments=assignments, quiet=quiet, debug=debug)
+
+
+@app.command()
+def warmup(
+    workspace: WorkspaceOption = Path(),
+    config: ConfigOption = None,
+    assignments: SetOption = None,
+    quiet: QuietOption = False,
+    debug: DebugOption = False,
+) -> None:
+    """Train the starting policy on the labelled warm-up pool."""
+
+    def work(place: Workspace, settings: PipelineConfig) -> None:
+        from flows.common import DataRequest
+        from flows.warm_up_policy import warmup as flow
+
+        flow(DataRequest(workspace=str(place.root)))
+
+    in_workspace(work, workspace, config=config, assignments=assignments, quiet=quiet, debug=debug)
+
+
+@app.command()
+def calibrate(
+    workspace: WorkspaceOption = Path(),
+    config: ConfigOption = None,
+    assignments: SetOption = None,
+    quiet: QuietOption = False,
+    debug: DebugOption = False,
+) -> None:
+    """Judge the source and calibration pools, fit the scorer, freeze the calibration set."""
+
+    def work(place: Workspace, settings: PipelineConfig) -> None:
+        from flows.calibrate_judge import CalibrateRequest
+        from flows.calibrate_judge import calibrate as flow
+
+        flow(CalibrateRequest(workspace=str(place.root), alpha=settings.intervals.alpha))
+
+    in_workspace(work, workspace, config=config, assignments=assignments, quiet=quiet, debug=debug)
+
+
+@app.command()
+def train(
+    workspace: WorkspaceOption = Path(),
+    config: ConfigOption = None,
+    assignments: SetOption = None,
+    run: RunOption = None,
+    quiet: QuietOption = False,
+    debug: DebugOption = False,
+) -> None:
+    """Train the policy; the same command resumes a run that was interrupted."""
+
+    def work(place: Workspace, settings: PipelineConfig) -> None:
+        from flows.run_nightly import request_of
+        from flows.train_policy import train as flow
+
+        result = flow(request_of(str(place.root), settings, run))
+        say_table([(name, str(value)) for name, value in result.items()])
+
+    in_workspace(work, workspace, config=config, assignments=assignments, quiet=quiet, debug=debug)
+
+
+@app.command()
+def evaluate(
+    policies: Annotated[list[str] | None, typer.Argument(help="'warmup', run names or checkpoint folders")] = None,
+    workspace: WorkspaceOption = Path(),
+    config: ConfigOption = None,
+    assignments: SetOption = None,
+    quiet: QuietOption = False,
+    debug: DebugOption = False,
+) -> None:
+    """Evaluate policies on held-out prompts; compare the first with the last, prompt by prompt."""
+
+    def work(place: Workspace, settings: PipelineConfig) -> None:
+        from flows.evaluate_policy import EvaluateRequest
+        from flows.evaluate_policy import evaluate as flow
+
+        asked = EvaluateRequest(
+            workspace=str(place.root), policies=tuple(policies or ("warmup",)), evaluate=settings.evaluate
+        )
+        for name, result in flow(asked)["results"].items():
+            typer.echo(f"{name}: {result.folder}")
+            say_table([(domain, _accuracy(values)) for domain, values in result.metrics.items()])
+
+    in_workspace(work, workspace, config=config, assignments=assignments, quiet=quiet, debug=debug)
+
+
+def _accuracy(values: dict[str, Any]) -> str:
+    mean = values["average"]
+    if mean["value"] is None:
+        return "-"
+    return f"{mean['value']:.3f} [{mean['lower']:.3f}, {mean['upper']:.3f}] over {mean['num_prompts']} prompts"
+
+
+@app.command()
+def nightly(workspace: WorkspaceOption = Path(), quiet: QuietOption = False, debug: DebugOption = False) -> None:
+    """Do the night's work now: new data, calibration, training, evaluation, promotion through the gates."""
+
+    def work(place: Workspace, settings: PipelineConfig) -> None:
+        from flows.run_nightly import NightlyRequest
+        from flows.run_nightly import nightly as flow
+
+        typer.echo(flow(NightlyRequest(workspace=str(place.root))))
+
+    in_workspace(work, workspace, quiet=quiet, debug=debug)
+
+
+@app.command()
+def audit(
+    target: Annotated[str, typer.Argument(help="A run, a checkpoint or data folder, or a model version")],
+    workspace: WorkspaceOption = Path(),
+    debug: DebugOption = False,
+) -> None:
+    """Verify by hash everything that a checkpoint, run or model version came from; exit 5 when a byte differs."""
+
+    def work(place: Workspace, settings: PipelineConfig) -> None:
+        from rangeline.errors import LineageError
+        from tasks.lineage import audit_target
+
+        lines, failures, matching = audit_target.fn(str(place.root), target)
+        typer.echo("\n".join(lines))
+        if failures:
+            first = failures[0]
+            msg = (
+                f"'{first.path}': {first.detail}; {len(failures)} files differ, {matching} match. Restore it from DVC."
+            )
+            raise LineageError(msg)
+        typer.echo(f"{matching} files match.")
+
+    in_workspace(work, workspace, quiet=True, debug=debug)
+
+
+@app.command()
+def report(
+    run: Annotated[str, typer.Argument(help="Name of the run")],
+    workspace: WorkspaceOption = Path(),
+    quiet: QuietOption = False,
+    debug: DebugOption = False,
+) -> None:
+    """Write a run's report page, with evaluations before and after."""
+
+    def work(place: Workspace, settings: PipelineConfig) -> None:
+        from flows.report_run import ReportRequest
+        from flows.report_run import report as flow
+
+        page, table, _ = flow(ReportRequest(workspace=str(place.root), run=run, evaluate=settings.evaluate))
+        say_table(table)
+        say_pages(place, page, run)
+
+    in_workspace(work, workspace, quiet=quiet, debug=debug)
+
+
+@app.command()
+def serve(
+    page: Annotated[str, typer.Argument(help="prefect or mlflow")],
+    workspace: WorkspaceOption = Path(),
+    port: Annotated[int | None, typer.Option(min=1, max=65535, help="Port; 4200 for Prefect, 5000 for MLflow")] = None,
+) -> None:
+    """Open the Prefect or the MLflow server on what the runs recorded, on this machine only."""
+    prepare_environment(workspace)
+    home = workspace.resolve()
+    python = sys.executable
+    if page == "prefect":
+        os.environ.pop("PREFECT_LOGGING_LEVEL")
+        os.environ.pop("PREFECT_SERVER_LOGGING_LEVEL")
+        command = [python, "-m", "prefect", "server", "start", "--host", "127.0.0.1", "--port", str(port or 4200)]
+    elif page == "mlflow":
+        store = f"sqlite:///{home / 'mlruns' / 'mlflow.db'}"
+        command = [python, "-m", "mlflow", "server", "--backend-store-uri", store, "--host", "127.0.0.1"]
+        command += ["--port", str(port or 5000)]
+    else:
+        typer.secho(f"error: 'page' must be prefect or mlflow; got '{page}'.", fg="red", err=True)
+        raise typer.Exit(2)
+    os.execv(python, command)
+
+
+def main() -> None:
+    """Run the command line."""
+    app()
+
+
+if __name__ == "__main__":
+    main()

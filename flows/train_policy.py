@@ -1,0 +1,75 @@
+"""Flow `train`: sample, judge, bound, hold the coverage gate, update; iteration after iteration.
+
+A killed run goes on from its last complete iteration when the same command is given again. When the gate closes,
+the iteration does not update the policy until `on_alarm` says what to do: continue and mark it, pause for a person,
+or stop.
+"""
+
+from prefect import flow
+from prefect.flow_runs import pause_flow_run
+
+from flows.common import TrainRequest
+from rangeline.config import PipelineConfig
+from rangeline.errors import CoverageAlarmError
+from tasks.calibration import bound_rewards, hold_gate, judge_states, report_coverage
+from tasks.lineage import Session, open_session, read_settings_of
+from tasks.policy import sample_rollouts, update_policy
+from tasks.records import end_tracking, record_iteration, register_policy, start_tracking
+from tasks.reporting import flow_progress, logger
+
+_PAUSE_S = 24 * 3600
+
+
+@flow(name="train", description=__doc__)
+def train(request: TrainRequest = TrainRequest()) -> dict[str, str | int | bool]:
+    """Train a policy; return the run's name, its last iteration, its registered version and whether coverage stood."""
+    config = request.over(read_settings_of(request.workspace))
+    with flow_progress("train") as progress, open_session(request.workspace, config, request.run, progress) as session:
+        run_id = start_tracking(session)
+        succeeded, covered = False, True
+        try:
+            for number in session.remaining:
+                progress.overall((number - 1) / config.train.iterations)
+                progress("iteration", number - 1, config.train.iterations)
+                covered = run_iteration(session, number, config) and covered
+                record_iteration(session, number, run_id)
+            succeeded = True
+        finally:
+            end_tracking(session, run_id, succeeded=succeeded)
+        last = max(config.train.iterations, session.opened.done)
+        version = register_policy(session, run_id, last)
+        name = session.opened.folder.name
+    return {"run": name, "iteration": last, "version": version, "covered": covered}
+
+
+def run_iteration(session: Session, number: int, config: PipelineConfig) -> bool:
+    """Do one iteration; return whether the coverage gate held.
+
+    Raises
+    ------
+    CoverageAlarmError
+        When it did not and the run is to stop.
+    """
+    sample_rollouts(session, number)
+    judge_states(session, number)
+    bound_rewards(session, number)
+    outcome = hold_gate(session, number, report_coverage(session, number))
+    if not outcome.success:
+        answer_alarm(number, outcome.failed, str(outcome.docs_path), config.train.on_alarm)
+    update_policy(session, number)
+    return bool(outcome.success)
+
+
+def answer_alarm(number: int, failed: tuple[str, ...], docs: str, on_alarm: str) -> None:
+    """Do what the settings say when the coverage gate closes."""
+    reasons = "; ".join(failed)
+    if on_alarm == "stop":
+        msg = (
+            f"Coverage must stay in its band; iteration {number} failed: {reasons} ({docs}). Calibrate anew, or go on "
+            "with train.on_alarm=continue: the same command resumes before this iteration."
+        )
+        raise CoverageAlarmError(msg)
+    logger.warning("coverage alarm at iteration %d: %s", number, reasons)
+    if on_alarm == "pause":
+        logger.warning("paused for a person: resume the flow run in the Prefect UI, or cancel it (%s)", docs)
+        pause_flow_run(timeout=_PAUSE_S, key=f"coverage-{number}")

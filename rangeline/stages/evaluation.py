@@ -1,0 +1,150 @@
+"""Evaluation stage: sample a policy on held-out prompts, verify, and give accuracy with clustered intervals."""
+
+import json
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rangeline.config import PipelineConfig
+from rangeline.evaluation.comparison import PairedDifference, paired_difference
+from rangeline.evaluation.sampling_metrics import evaluate_samples
+from rangeline.lineage import MANIFEST_NAME, digest_json, read_manifest, write_json, write_manifest
+from rangeline.rollout.pretrained import load_pretrained
+from rangeline.rollout.transformers_engine import TransformersEngine
+from rangeline.stages.data import read_pool
+from rangeline.stages.judging import encode_rows, plan_of, verify_rollouts
+from rangeline.stages.progress import Progress
+from rangeline.stages.tables import read_table, write_table
+from rangeline.stages.workspace import Workspace, model_cache
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluationResult:
+    """Where one evaluation lies, and its metrics by domain."""
+
+    folder: Path
+    metrics: dict[str, dict[str, Any]]
+
+
+def evaluation_folder(workspace: Workspace, policy_folder: Path, config: PipelineConfig) -> Path:
+    """Return the folder of one evaluation, by policy and settings, so that the same question is answered once."""
+    settings = {name: getattr(config, name).model_dump(mode="json") for name in ("evaluate", "sampling")}
+    pool = read_manifest(workspace.pools / MANIFEST_NAME).outputs
+    key = digest_json(
+        {
+            "settings": settings,
+            "seed": config.seed,
+            "policy": _policy_key(policy_folder),
+            "pools": [r.sha256 for r in pool],
+        }
+    )
+    return workspace.root / "runs" / "_evaluations" / key[:16]
+
+
+def _policy_key(policy_folder: Path) -> str:
+    marker, manifest = policy_folder / "COMPLETE", policy_folder / MANIFEST_NAME
+    return digest_json((marker if marker.is_file() else manifest).read_text(encoding="utf-8"))
+
+
+def evaluate(
+    workspace: Workspace, config: PipelineConfig, policy_folder: Path, progress: Progress, label: str
+) -> EvaluationResult:
+    """Sample n completions a held-out prompt, verify them, and write rows, metrics and a manifest.
+
+    A finished evaluation of the same policy with the same settings is read, not repeated.
+    """
+    folder = evaluation_folder(workspace, policy_folder, config)
+    if (folder / MANIFEST_NAME).is_file():
+        return EvaluationResult(folder, json.loads((folder / "metrics.json").read_text(encoding="utf-8")))
+    settings = config.evaluate
+    rows = read_pool(workspace, "evaluation")[: settings.max_prompts]
+    policy = load_pretrained(
+        str(policy_folder / "policy"),
+        dtype=config.policy.sampler_dtype,
+        trust_remote_code=config.policy.trust_remote_code,
+        cache_dir=model_cache(),
+    )
+    engine = TransformersEngine(
+        policy.model, policy.tokenizer, policy_version=0, prompts_per_batch=config.policy.prompts_per_batch
+    )
+    rollouts = engine.generate(
+        encode_rows(rows, policy.tokenizer),
+        plan_of(config, group_size=settings.samples),
+        run_seed=config.seed,
+        iteration=0,
+        purpose="evaluate",
+        progress=partial(progress, f"evaluate {label}"),
+    )
+    verdicts = verify_rollouts(rollouts, {row.prompt_id: row for row in rows})
+    domain = {row.prompt_id: row.domain for row in rows}
+    table: dict[str, list[Any]] = {
+        "prompt_id": list(rollouts.prompt_id_N),
+        "sample": list(rollouts.sample_N),
+        "domain": [domain[prompt_id] for prompt_id in rollouts.prompt_id_N],
+        "completion": list(rollouts.completion_N),
+        "extracted": list(verdicts.extracted_N),
+        "reward": [None if np.isnan(v) else float(v) for v in verdicts.truth_N],
+        "reason": list(verdicts.reason_N),
+        "finish": list(rollouts.finish_reason_N),
+    }
+    write_table(folder / "samples.parquet", table)
+    metrics = _metrics(table, config)
+    write_json(folder / "metrics.json", metrics)
+    parent = (
+        workspace.root / "runs" / policy_folder.parent.parent.name / "iterations" / policy_folder.name / MANIFEST_NAME
+    )
+    write_manifest(
+        folder / MANIFEST_NAME,
+        workspace.root,
+        kind="evaluation",
+        inputs=(workspace.pools / "evaluation.parquet",),
+        outputs={folder / "samples.parquet": len(rollouts), folder / "metrics.json": None},
+        parents=[path for path in (workspace.pools / MANIFEST_NAME, parent) if path.is_file()],
+        parameters={"evaluate": settings.model_dump(mode="json"), "seed": config.seed},
+        facts={"policy": policy_folder.relative_to(workspace.root).as_posix(), "policy_sha256": policy.digest},
+    )
+    return EvaluationResult(folder, json.loads((folder / "metrics.json").read_text(encoding="utf-8")))
+
+
+def _metrics(table: dict[str, list[Any]], config: PipelineConfig) -> dict[str, dict[str, Any]]:
+    reward = np.array([np.nan if value is None else value for value in table["reward"]], dtype=np.float64)
+    domain = np.array(table["domain"], dtype=object)
+    prompt_ids = np.array(table["prompt_id"], dtype=object)
+    settings = config.evaluate
+    result = {}
+    for name in ("all", *sorted(set(table["domain"]))):
+        chosen = np.ones(len(domain), dtype=bool) if name == "all" else domain == name
+        metrics = evaluate_samples(
+            reward[chosen],
+            tuple(prompt_ids[chosen]),
+            ks=tuple(k for k in settings.pass_at if k <= settings.samples),
+            confidence=settings.confidence,
+            seed=config.seed,
+        )
+        result[name] = asdict(metrics)
+    return result
+
+
+def _prompt_means(folder: Path, domain: str) -> dict[str, float]:
+    sums: dict[str, list[float]] = {}
+    for row in read_table(folder / "samples.parquet").to_pylist():
+        if row["reward"] is not None and domain in ("all", row["domain"]):
+            sums.setdefault(row["prompt_id"], []).append(row["reward"])
+    return {prompt_id: float(np.mean(values)) for prompt_id, values in sums.items()}
+
+
+def compare(before: EvaluationResult, after: EvaluationResult, config: PipelineConfig) -> dict[str, PairedDifference]:
+    """Compare two evaluations prompt by prompt, for each domain that both hold."""
+    return {
+        domain: paired_difference(
+            _prompt_means(before.folder, domain),
+            _prompt_means(after.folder, domain),
+            confidence=config.evaluate.confidence,
+            seed=config.seed,
+        )
+        for domain in before.metrics
+        if domain in after.metrics and _prompt_means(before.folder, domain) and _prompt_means(after.folder, domain)
+    }

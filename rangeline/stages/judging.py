@@ -1,0 +1,122 @@
+"""What every stage needs around a rollout: the judge with its cache, the suites' verdicts, and the sampling engine."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from rangeline.config import JudgeConfig, PipelineConfig
+from rangeline.errors import ModelLoadError
+from rangeline.judge.cache import VerdictCache
+from rangeline.judge.judgment import judge_rollouts
+from rangeline.judge.option_scorer import ChoiceJudge, OptionScorer
+from rangeline.judge.rubric import Rubric, parse_rubric
+from rangeline.prompts.duplicates import text_of
+from rangeline.records import FloatArray, JudgmentTable, PromptRow, RolloutSet, SamplingPlan
+from rangeline.rollout.engine import EncodedPrompt
+from rangeline.rollout.pretrained import encode_prompt, load_pretrained
+from rangeline.stages.progress import Progress
+from rangeline.stages.workspace import Workspace, model_cache
+from rangeline.suites.registry import get_suite
+
+
+@dataclass(frozen=True, slots=True)
+class Verdicts:
+    """What the suites say of N rollouts."""
+
+    extracted_N: tuple[str | None, ...]
+    truth_N: FloatArray
+    """Reward by the reference; NaN on unlabelled prompts and where no verdict could be made."""
+    reason_N: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FrozenJudge:
+    """A judge ready to ask: rubric, scorer, cache."""
+
+    rubric: Rubric
+    scorer: OptionScorer
+    cache: VerdictCache
+    max_missing_share: float
+
+
+def plan_of(config: PipelineConfig, *, group_size: int | None = None) -> SamplingPlan:
+    """Return the sampling plan that calibration, training and audit share."""
+    sampling = config.sampling
+    return SamplingPlan(
+        group_size=group_size or sampling.group_size,
+        temperature=sampling.temperature,
+        max_tokens=sampling.max_tokens,
+    )
+
+
+def encode_rows(rows: Sequence[PromptRow], tokenizer: object) -> list[EncodedPrompt]:
+    """Render each prompt by its suite and encode it."""
+    return [
+        EncodedPrompt(prompt_id=row.prompt_id, token_ids=encode_prompt(tokenizer, get_suite(row.suite).render(row)))
+        for row in rows
+    ]
+
+
+def verify_rollouts(rollouts: RolloutSet, rows: Mapping[str, PromptRow]) -> Verdicts:
+    """Extract every answer, and verify those of labelled prompts."""
+    extracted: list[str | None] = []
+    truth, reasons = np.full(len(rollouts), np.nan), []
+    for i, prompt_id in enumerate(rollouts.prompt_id_N):
+        row = rows[prompt_id]
+        suite = get_suite(row.suite)
+        completion = rollouts.completion_N[i]
+        truncated = rollouts.finish_reason_N[i] == "length"
+        extraction = suite.extract(completion, row, truncated=truncated)
+        extracted.append(extraction.value if extraction.status == "found" else None)
+        if row.reference is None:
+            reasons.append("unlabelled")
+            continue
+        verdict = suite.verify(completion, row, truncated=truncated)
+        reasons.append(verdict.reason)
+        if verdict.reward is not None:
+            truth[i] = verdict.reward
+    return Verdicts(tuple(extracted), truth, tuple(reasons))
+
+
+def open_judge(workspace: Workspace, config: JudgeConfig, *, trust_remote_code: bool = False) -> FrozenJudge:
+    """Load the rubric and the judge model, and open the verdict cache.
+
+    Raises
+    ------
+    ModelLoadError
+        When the rubric file or the model cannot be read.
+    """
+    path = workspace.root / config.rubric
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        msg = f"Rubric '{path}' must be a readable text file; got {error}. Set judge.rubric to an existing file."
+        raise ModelLoadError(msg) from error
+    rubric = parse_rubric(text, source=config.rubric)
+    pretrained = load_pretrained(
+        config.model, dtype=config.dtype, trust_remote_code=trust_remote_code, cache_dir=model_cache()
+    )
+    return FrozenJudge(rubric, ChoiceJudge(pretrained), VerdictCache(workspace.verdicts), config.max_missing_share)
+
+
+def judge_all(
+    judge: FrozenJudge,
+    rollouts: RolloutSet,
+    rows: Mapping[str, PromptRow],
+    verdicts: Verdicts,
+    progress: Progress,
+    label: str,
+) -> JudgmentTable:
+    """Map every rollout to its judgment state."""
+    return judge_rollouts(
+        rollouts,
+        prompt_text={prompt_id: text_of(rows[prompt_id]) for prompt_id in set(rollouts.prompt_id_N)},
+        extracted_N=verdicts.extracted_N,
+        rubric=judge.rubric,
+        judge=judge.scorer,
+        cache=judge.cache,
+        max_missing_share=judge.max_missing_share,
+        progress=partial(progress, label),
+    )

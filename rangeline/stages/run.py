@@ -1,0 +1,167 @@
+"""A training run's folder: what it was started with, how far it came, and from where it goes on.
+
+An iteration counts as done when its manifest is there and its checkpoint is complete. Whatever else lies in the
+folder is the remains of an interrupted iteration; the same seeds make it again.
+"""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rangeline.config import PipelineConfig
+from rangeline.errors import CalibrationError, CheckpointError, ConfigError
+from rangeline.lineage import MANIFEST_NAME, digest_file, digest_json, read_manifest, write_json
+from rangeline.policy.checkpoint import is_complete
+from rangeline.stages.workspace import Workspace
+
+# These say how long or how strictly a run goes on, not what an iteration computes: a run may be resumed with others.
+_FREE_TRAIN_SETTINGS = frozenset({"iterations", "on_alarm", "keep_checkpoints"})
+_FREE_SECTIONS = frozenset({"coverage", "evaluate"})
+
+
+@dataclass(frozen=True, slots=True)
+class RunFolder:
+    """Places inside one run."""
+
+    root: Path
+
+    @property
+    def name(self) -> str:
+        """Name of the run."""
+        return self.root.name
+
+    def iteration(self, number: int) -> Path:
+        """Folder of one iteration's artifacts."""
+        return self.root / "iterations" / f"{number:06d}"
+
+    def checkpoint(self, number: int) -> Path:
+        """Folder of the checkpoint written at the end of one iteration."""
+        return self.root / "checkpoints" / f"{number:06d}"
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedRun:
+    """A run ready to go on."""
+
+    folder: RunFolder
+    done: int
+    """Iterations that are complete."""
+    passed_over: tuple[str, ...]
+    """Checkpoints that were newer but not usable, with the reason."""
+
+
+def run_identity(workspace: Workspace, config: PipelineConfig) -> str:
+    """Return a digest of all that decides what an iteration computes.
+
+    Raises
+    ------
+    CalibrationError
+        When calibration or warm-up has not been made.
+    """
+    settings = config.model_dump(mode="json", exclude=set(_FREE_SECTIONS))
+    settings["train"] = {key: v for key, v in settings["train"].items() if key not in _FREE_TRAIN_SETTINGS}
+    made = {}
+    for name in ("pools", "warmup", "calibration"):
+        path: Path = getattr(workspace, name) / MANIFEST_NAME
+        if not path.is_file():
+            msg = f"'{name}' must be made before training; got no '{path}'. Run 'rangeline calibrate' first."
+            raise CalibrationError(msg)
+        made[name] = [[ref.path, ref.sha256] for ref in read_manifest(path).outputs]
+    return digest_json({"settings": settings, "made": made})
+
+
+def open_run(workspace: Workspace, config: PipelineConfig, name: str | None) -> OpenedRun:
+    """Create a run's folder, or open it again where it was left.
+
+    Parameters
+    ----------
+    workspace, config
+        Where and with which settings.
+    name
+        Name of the run; by default made from the settings, so that the same command finds the same run.
+
+    Raises
+    ------
+    ConfigError
+        When a run of that name was started with other settings, data or calibration.
+    """
+    identity = run_identity(workspace, config)
+    folder = RunFolder(workspace.run(name or f"{config.advantages.estimator}-{identity[:8]}"))
+    path = folder.root / "run.json"
+    if path.is_file():
+        if read_run(folder)["identity"] != identity:
+            msg = (
+                f"Run '{folder.name}' was started with other settings, data or calibration; got identity "
+                f"{identity[:8]} ({path}). Choose another name with --run."
+            )
+            raise ConfigError(msg)
+    else:
+        write_json(path, {"name": folder.name, "identity": identity, "config": config.model_dump(mode="json")})
+    done, passed_over = last_complete(folder)
+    return OpenedRun(folder, done, passed_over)
+
+
+def read_run(folder: RunFolder) -> dict[str, Any]:
+    """Read what a run was started with.
+
+    Raises
+    ------
+    ConfigError
+        When there is no such run, or its file is damaged.
+    """
+    path = folder.root / "run.json"
+    try:
+        return dict(json.loads(path.read_text(encoding="utf-8")))
+    except FileNotFoundError as error:
+        known = sorted(item.parent.name for item in folder.root.parent.glob("*/run.json"))
+        msg = f"Run '{folder.name}' must exist; got no '{path}'. Known runs: {', '.join(known) or 'none'}."
+        raise ConfigError(msg) from error
+    except ValueError as error:
+        msg = f"'{path}' must be JSON; got {error}. Restore it, or start another run with --run."
+        raise ConfigError(msg) from error
+
+
+def last_complete(folder: RunFolder) -> tuple[int, tuple[str, ...]]:
+    """Return the number of the last usable iteration (0 for none) and what newer remains were passed over."""
+    passed_over = []
+    numbers = sorted((int(item.name) for item in (folder.root / "checkpoints").glob("[0-9]*")), reverse=True)
+    for number in numbers:
+        if not is_complete(folder.checkpoint(number)):
+            passed_over.append(f"checkpoint {number}: not complete")
+        elif not (folder.iteration(number) / MANIFEST_NAME).is_file():
+            passed_over.append(f"checkpoint {number}: its iteration has no manifest")
+        elif not _marker_matches(folder, number):
+            passed_over.append(f"checkpoint {number}: not the one that its manifest names")
+        else:
+            return number, tuple(passed_over)
+    return 0, tuple(passed_over)
+
+
+def _marker_matches(folder: RunFolder, number: int) -> bool:
+    copy = folder.iteration(number) / "checkpoint.json"
+    return copy.is_file() and digest_file(copy) == digest_file(folder.checkpoint(number) / "COMPLETE")
+
+
+def resolve_checkpoint(workspace: Workspace, name: str) -> Path:
+    """Find a policy folder by a run's name (its last checkpoint), a checkpoint's path, or `warmup`.
+
+    Raises
+    ------
+    CheckpointError
+        When there is none.
+    """
+    if name == "warmup":
+        return workspace.warmup
+    path = workspace.root / name
+    if (path / "policy").is_dir():
+        return path
+    folder = RunFolder(workspace.runs / name)
+    if (folder.root / "run.json").is_file():
+        done, _ = last_complete(folder)
+        if done:
+            return folder.checkpoint(done)
+        msg = f"Run '{name}' must have a complete checkpoint; got none. Resume it with 'rangeline train --run {name}'."
+        raise CheckpointError(msg)
+    msg = f"'{name}' must be 'warmup', a run or a checkpoint folder; got none of them in '{workspace.root}'."
+    raise CheckpointError(msg)

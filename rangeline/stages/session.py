@@ -1,0 +1,122 @@
+"""A training session: the resident policy, judge and calibration that all iterations of a run share."""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Self
+
+from rangeline.config import PipelineConfig
+from rangeline.conformal.intervals import require_calibration_rows
+from rangeline.errors import NoSignalError
+from rangeline.records import CoverageReport
+from rangeline.stages.calibration import load_calibration
+from rangeline.stages.iteration import Iteration
+from rangeline.stages.judging import open_judge
+from rangeline.stages.progress import Progress, silent
+from rangeline.stages.run import OpenedRun, open_run
+from rangeline.stages.warmup import load_worker
+from rangeline.stages.workspace import Workspace
+
+
+class TrainingSession:
+    """Opens a run, holds its models, and does the steps of each iteration; use it as a context manager.
+
+    Parameters
+    ----------
+    workspace, config
+        Where and how.
+    run
+        Name of the run; None makes it from the settings.
+    progress
+        Told of every step.
+
+    Raises
+    ------
+    CalibrationError
+        When calibration has not been made or has too few rows for alpha.
+    ConfigError
+        When the run was started with other settings.
+    """
+
+    def __init__(
+        self, workspace: Workspace, config: PipelineConfig, *, run: str | None = None, progress: Progress = silent
+    ) -> None:
+        self.workspace, self.config, self.progress = workspace, config, progress
+        self.opened: OpenedRun = open_run(workspace, config, run)
+        self.timings: dict[str, float] = {}
+        self.calibration = load_calibration(workspace, config)
+        require_calibration_rows(len(self.calibration.calibration.truth_C), config.intervals.alpha)
+
+    def __enter__(self) -> Self:
+        """Load policy and judge, and restore the last complete checkpoint."""
+        self.worker = load_worker(self.config, str(self.workspace.warmup / "policy"))
+        if self.opened.done:
+            self.worker.restore(self.opened.folder.checkpoint(self.opened.done))
+        trust = self.config.policy.trust_remote_code
+        self.judge = open_judge(self.workspace, self.config.judge, trust_remote_code=trust)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Let the models go."""
+        self.worker.close()
+
+    @property
+    def remaining(self) -> range:
+        """Numbers of the iterations still to do."""
+        return range(self.opened.done + 1, self.config.train.iterations + 1)
+
+    def iteration(self, number: int) -> Iteration:
+        """Return the steps of one iteration."""
+        return Iteration(self.workspace, self.config, self.opened.folder, number)
+
+    @contextmanager
+    def timed(self, name: str) -> Iterator[None]:
+        """Add the seconds of a step to `timings`."""
+        start = time.monotonic()
+        try:
+            yield
+        finally:
+            self.timings[name] = self.timings.get(name, 0.0) + time.monotonic() - start
+
+    def sample(self, number: int) -> None:
+        """Step 1: rollouts of every share."""
+        with self.timed("generate_s"):
+            self.iteration(number).sample(self.worker, self.progress)
+
+    def judge_states(self, number: int) -> None:
+        """Step 2: judgment states."""
+        with self.timed("judge_s"):
+            self.iteration(number).judge(self.judge, self.progress)
+
+    def bound(self, number: int) -> None:
+        """Step 3: density ratio and reward intervals."""
+        with self.timed("bound_s"):
+            iteration = self.iteration(number)
+            iteration.refit_ratio(self.calibration)
+            iteration.bound(self.calibration)
+
+    def cover(self, number: int) -> CoverageReport:
+        """Step 4: coverage on the audit share."""
+        with self.timed("bound_s"):
+            return self.iteration(number).cover()
+
+    def update(self, number: int) -> None:
+        """Step 5: advantages, policy update, checkpoint, manifest.
+
+        Raises
+        ------
+        NoSignalError
+            When every advantage is zero.
+        """
+        with self.timed("update_s"):
+            iteration = self.iteration(number)
+            if not iteration.credit():
+                msg = (
+                    f"Iteration {number} must have an advantage that is not zero; got none in run "
+                    f"'{self.opened.folder.name}'. Take harder or easier prompts, a larger group, or another estimator."
+                )
+                raise NoSignalError(msg)
+            iteration.update(self.worker, self.progress)

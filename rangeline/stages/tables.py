@@ -1,0 +1,143 @@
+"""Records to Parquet and back: whole files, written atomically, equal bytes for equal records."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from rangeline.errors import DataContractError
+from rangeline.lineage import atomic_path
+from rangeline.records import Advantages, FloatArray, JudgmentTable, RewardIntervals, RolloutSet
+
+
+def write_table(path: Path, columns: Mapping[str, Any], *, about: Mapping[str, str] | None = None) -> None:
+    """Write named columns of one length, with optional text facts in the file's metadata."""
+    arrays = {name: pa.array(np.asarray(v) if isinstance(v, np.ndarray) else v) for name, v in columns.items()}
+    table = pa.table(arrays).replace_schema_metadata(dict(about or {}))
+    with atomic_path(path) as partial:
+        pq.write_table(table, partial)
+
+
+def read_table(path: Path) -> pa.Table:
+    """Read a Parquet file.
+
+    Raises
+    ------
+    DataContractError
+        When it is absent or no whole Parquet file.
+    """
+    try:
+        return pq.read_table(path)
+    except FileNotFoundError as error:
+        msg = f"Table '{path}' must exist; got no such file. Run the stage that writes it."
+        raise DataContractError(msg) from error
+    except (pa.ArrowInvalid, OSError) as error:
+        msg = f"Table '{path}' must be a Parquet file; got {error}. Restore it, or make it again."
+        raise DataContractError(msg) from error
+
+
+def about(table: pa.Table, name: str) -> str:
+    """Return a text fact of a table."""
+    return dict(table.schema.metadata or {})[name.encode()].decode()
+
+
+def write_rollouts(path: Path, rollouts: RolloutSet) -> None:
+    """Write a rollout set."""
+    columns = {item.name: list(getattr(rollouts, item.name)) for item in fields(rollouts) if item.name.endswith("_N")}
+    columns["sampled_logprobs_N"] = [np.asarray(v, dtype=np.float32) for v in rollouts.sampled_logprobs_N]
+    write_table(path, columns, about={"policy_version": str(rollouts.policy_version)})
+
+
+def read_rollouts(path: Path) -> RolloutSet:
+    """Read a rollout set."""
+    table = read_table(path)
+    values: dict[str, Any] = {name: tuple(table[name].to_pylist()) for name in table.column_names}
+    for name in ("prompt_token_ids_N", "token_ids_N", "sampled_logprobs_N"):
+        values[name] = tuple(tuple(row) for row in values[name])
+    return RolloutSet(**values, policy_version=int(about(table, "policy_version")))
+
+
+def write_judgments(path: Path, judgments: JudgmentTable) -> None:
+    """Write a judgment table, a column a coordinate."""
+    levels = {f"level:{name}": judgments.levels_NK[:, k] for k, name in enumerate(judgments.coordinates)}
+    write_table(
+        path,
+        {"prompt_id": list(judgments.prompt_id_N), "missing": judgments.missing_N, **levels},
+        about={"judge_digest": judgments.judge_digest, "num_levels": ",".join(map(str, judgments.num_levels))},
+    )
+
+
+def read_judgments(path: Path) -> JudgmentTable:
+    """Read a judgment table."""
+    table = read_table(path)
+    names = [name for name in table.column_names if name.startswith("level:")]
+    return JudgmentTable(
+        prompt_id_N=tuple(table["prompt_id"].to_pylist()),
+        levels_NK=np.column_stack([table[name].to_numpy() for name in names]),
+        missing_N=table["missing"].to_numpy(zero_copy_only=False),
+        coordinates=tuple(name.removeprefix("level:") for name in names),
+        num_levels=tuple(int(v) for v in about(table, "num_levels").split(",")),
+        judge_digest=about(table, "judge_digest"),
+    )
+
+
+def write_intervals(path: Path, intervals: RewardIntervals, **columns: Sequence[Any]) -> None:
+    """Write reward intervals, with further columns row for row."""
+    support = intervals.support
+    write_table(
+        path,
+        {
+            "prompt_id": list(intervals.prompt_id_N),
+            "lower": intervals.lower_N,
+            "upper": intervals.upper_N,
+            "unbounded": intervals.unbounded_N,
+            "missing": intervals.missing_N,
+            **columns,
+        },
+        about={"source": intervals.source, "support": "" if support is None else f"{support[0]},{support[1]}"},
+    )
+
+
+def read_intervals(path: Path) -> RewardIntervals:
+    """Read reward intervals."""
+    table = read_table(path)
+    support = about(table, "support")
+    low, _, high = support.partition(",")
+    return RewardIntervals(
+        prompt_id_N=tuple(table["prompt_id"].to_pylist()),
+        lower_N=table["lower"].to_numpy(),
+        upper_N=table["upper"].to_numpy(),
+        unbounded_N=table["unbounded"].to_numpy(zero_copy_only=False),
+        missing_N=table["missing"].to_numpy(zero_copy_only=False),
+        support=(float(low), float(high)) if support else None,
+        source=about(table, "source"),
+    )
+
+
+def write_advantages(path: Path, advantages: Advantages, **columns: FloatArray) -> None:
+    """Write advantages, with further columns row for row."""
+    write_table(
+        path,
+        {
+            "prompt_id": list(advantages.prompt_id_N),
+            "advantage": advantages.value_N,
+            "active": advantages.active_N,
+            **columns,
+        },
+        about={"estimator": advantages.estimator},
+    )
+
+
+def read_advantages(path: Path) -> Advantages:
+    """Read advantages."""
+    table = read_table(path)
+    return Advantages(
+        prompt_id_N=tuple(table["prompt_id"].to_pylist()),
+        value_N=table["advantage"].to_numpy(),
+        active_N=table["active"].to_numpy(zero_copy_only=False),
+        estimator=about(table, "estimator"),
+    )

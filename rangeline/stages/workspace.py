@@ -1,0 +1,208 @@
+"""A workspace: the folder that holds the settings, data, models and runs of one project, and how one is chosen.
+
+Settings that the versioned data stages read must be those of the workspace's own `params.yaml`, or DVC could not
+tell which data they made. So `--config` or `--set` with other values of these runs in a workspace of its own below
+`workspaces/`, which holds its own `params.yaml`, `dvc.yaml` and copies of the files it reads.
+"""
+
+import os
+import re
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from rangeline.config import (
+    VERSIONED_SECTIONS,
+    PipelineConfig,
+    build_config,
+    merge,
+    parse_assignment,
+    read_settings,
+)
+from rangeline.errors import ConfigError
+from rangeline.lineage import atomic_write, digest_file, digest_json
+
+PROJECT_HOME = Path(__file__).resolve().parents[2]
+"""Folder of the project's own dvc.yaml, rubrics and flows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Workspace:
+    """Places inside one workspace folder."""
+
+    root: Path
+
+    @property
+    def params(self) -> Path:
+        """Settings."""
+        return self.root / "params.yaml"
+
+    @property
+    def generated(self) -> Path:
+        """Problems made by generators."""
+        return self.root / "data" / "generated"
+
+    @property
+    def raw(self) -> Path:
+        """Files that a person put in."""
+        return self.root / "data" / "raw"
+
+    @property
+    def prompts(self) -> Path:
+        """Checked prompts."""
+        return self.root / "data" / "prompts"
+
+    @property
+    def pools(self) -> Path:
+        """The disjoint pools."""
+        return self.root / "data" / "pools"
+
+    @property
+    def warmup(self) -> Path:
+        """The starting policy."""
+        return self.root / "models" / "warmup"
+
+    @property
+    def calibration(self) -> Path:
+        """Judged source and calibration pools, scorer and scale."""
+        return self.root / "data" / "calibration"
+
+    @property
+    def anchors(self) -> Path:
+        """Right and wrong rollouts of source prompts."""
+        return self.root / "data" / "anchors"
+
+    @property
+    def runs(self) -> Path:
+        """Training runs."""
+        return self.root / "runs"
+
+    @property
+    def verdicts(self) -> Path:
+        """Cached judge replies."""
+        return self.root / ".rangeline" / "verdicts.sqlite"
+
+    def run(self, name: str) -> Path:
+        """Return a run's folder.
+
+        Raises
+        ------
+        ConfigError
+            When the name could leave the runs folder.
+        """
+        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}", name):
+            msg = f"Run name must be letters, digits, '.', '_' or '-', at most 80; got '{name:.100}'."
+            raise ConfigError(msg)
+        return self.runs / name
+
+
+def model_cache() -> Path:
+    """Return the folder of converted models: RANGELINE_CACHE, else the user's cache folder."""
+    if chosen := os.environ.get("RANGELINE_CACHE"):
+        return Path(chosen) / "models"
+    return Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "rangeline" / "models"
+
+
+def data_remote() -> Path:
+    """Return the folder of the default DVC remote: RANGELINE_DVC_REMOTE, else the user's data folder."""
+    if chosen := os.environ.get("RANGELINE_DVC_REMOTE"):
+        return Path(chosen)
+    return Path(os.environ.get("XDG_DATA_HOME", Path.home() / ".local" / "share")) / "rangeline" / "dvc"
+
+
+def open_workspace(root: Path | str) -> tuple[Workspace, PipelineConfig]:
+    """Open a workspace folder and read its settings.
+
+    Raises
+    ------
+    ConfigError
+        When the folder has no usable `params.yaml`.
+    """
+    workspace = Workspace(Path(root).resolve())
+    return workspace, build_config(read_settings(workspace.params), source=str(workspace.params))
+
+
+def choose_workspace(
+    root: Path, *, config_file: Path | None, assignments: Sequence[str], environ: Mapping[str, str] = os.environ
+) -> tuple[Workspace, PipelineConfig]:
+    """Lay a settings file, `RANGELINE_POLICY` and assignments over `params.yaml`, and choose the workspace for them.
+
+    Parameters
+    ----------
+    root
+        Workspace whose `params.yaml` is the base.
+    config_file
+        Further settings; its relative data files and rubric are looked up beside it.
+    assignments
+        `a.b=c` texts, strongest.
+    environ
+        Where RANGELINE_POLICY is looked up.
+
+    Returns
+    -------
+    tuple
+        The workspace and its configuration. It is `root` itself unless a versioned setting differs.
+
+    Raises
+    ------
+    ConfigError
+        For an unknown or wrong setting, or a data file that does not exist.
+    """
+    base = read_settings(root / "params.yaml")
+    values = merge(base, read_settings(config_file)) if config_file else dict(base)
+    if policy := environ.get("RANGELINE_POLICY"):
+        values = merge(values, {"policy": {"model": policy}})
+    for text in assignments:
+        values = merge(values, parse_assignment(text))
+    source = str(config_file or root / "params.yaml")
+    config = build_config(values, source=source)
+    own = build_config(base, source=str(root / "params.yaml"))
+    if all(getattr(config, name) == getattr(own, name) for name in VERSIONED_SECTIONS):
+        return Workspace(root.resolve()), config
+    name = config_file.stem if config_file else f"set-{digest_json(values)[:8]}"
+    workspace = Workspace((root / "workspaces" / name).resolve())
+    beside = (config_file.parent if config_file else root, root, PROJECT_HOME)
+    config = _fill(workspace, values, beside)
+    return workspace, config
+
+
+def _find(name: str, folders: Sequence[Path]) -> Path:
+    for folder in folders:
+        if (folder / name).is_file():
+            return folder / name
+    msg = f"File '{name}' must exist; got none in {', '.join(str(folder) for folder in folders)}. Correct its path."
+    raise ConfigError(msg)
+
+
+def _copy_if_changed(source: Path, target: Path) -> None:
+    if source.resolve() == target.resolve():
+        return
+    if not target.is_file() or digest_file(source) != digest_file(target):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(source, target)
+
+
+def _fill(workspace: Workspace, values: Mapping[str, Any], beside: Sequence[Path]) -> PipelineConfig:
+    """Write a derived workspace: settings, pipeline file, and copies of the files that it reads."""
+    config = build_config(values, source=str(workspace.params))
+    files = []
+    for name in config.data.files:
+        found = _find(name, beside)
+        _copy_if_changed(found, workspace.raw / found.name)
+        files.append(f"data/raw/{found.name}")
+    rubric = _find(config.judge.rubric, beside)
+    _copy_if_changed(rubric, workspace.root / "rubrics" / rubric.name)
+    settings = merge(config.model_dump(mode="json"), {"data": {"files": files}})
+    settings["judge"]["rubric"] = f"rubrics/{rubric.name}"
+    workspace.raw.mkdir(parents=True, exist_ok=True)
+    _copy_if_changed(PROJECT_HOME / "dvc.yaml", workspace.root / "dvc.yaml")
+    text = "# Written by rangeline from --config and --set; edit those and run again.\n" + yaml.safe_dump(
+        settings, sort_keys=False, allow_unicode=True
+    )
+    if not workspace.params.is_file() or workspace.params.read_text(encoding="utf-8") != text:
+        atomic_write(workspace.params, text)
+    return build_config(settings, source=str(workspace.params))

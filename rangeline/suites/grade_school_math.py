@@ -1,0 +1,43 @@
+"""Word problems in the manner of GSM8K: reasoning, then `#### number`.
+
+The reward is 1 where the last marked number equals the reference exactly, else 0; nothing is divided. A reference may
+hold the whole worked solution, whose part after the last `####` is the answer. The reasoning itself is not graded.
+"""
+
+from rangeline.records import ChatMessage, PromptRow
+from rangeline.suites.answer_equivalence import numbers_equal
+from rangeline.suites.answer_extraction import closed_part, extract_hashed_number
+from rangeline.suites.base import Extraction, Verdict, render_chat, require_reference, verdict_of
+
+SYSTEM_PROMPT = "Reason step by step. End with one last line of the form '#### number', for example '#### 42'."
+
+
+class GradeSchoolMath:
+    """Suite of word problems with a number as answer."""
+
+    name = "grade_school_math"
+
+    def render(self, row: PromptRow) -> tuple[ChatMessage, ...]:
+        """Return the problem under an instruction to reason and to end with `#### number`."""
+        return render_chat(row, SYSTEM_PROMPT)
+
+    def render_reference(self, row: PromptRow) -> str:
+        """Return the worked solution where the reference holds one, else `#### number`."""
+        reference = require_reference(row)
+        return reference if "####" in reference else f"#### {reference}"
+
+    def extract(self, completion: str, row: PromptRow, *, truncated: bool = False) -> Extraction:
+        """Return the last marked number; a cut-off completion is read without its last word."""
+        return extract_hashed_number(closed_part(completion) if truncated else completion)
+
+    def verify(self, completion: str, row: PromptRow, *, truncated: bool = False) -> Verdict:
+        """Return whether the marked number equals the reference's.
+
+        Raises
+        ------
+        BadInputError
+            If the row has no reference, or its answer is not a number.
+        """
+        reference = require_reference(row).rpartition("####")[2].strip()
+        extraction = self.extract(completion, row, truncated=truncated)
+        return verdict_of(extraction, lambda answer: numbers_equal(answer, reference), truncated=truncated)

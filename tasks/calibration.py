@@ -1,0 +1,66 @@
+"""Calibration tasks of an iteration: judge states, bound rewards, report coverage, and hold the gate."""
+
+import json
+from dataclasses import asdict
+
+from prefect import task
+from prefect.cache_policies import NO_CACHE
+
+from rangeline.records import CoverageReport
+from rangeline.stages.session import TrainingSession
+from rangeline.stages.tables import read_table
+from tasks.expectations import CoverageThresholds, ExpectationOutcome, check_coverage
+from tasks.reporting import show_markdown, show_table
+
+
+@task(name="judge states", cache_policy=NO_CACHE, retries=1)
+def judge_states(session: TrainingSession, number: int) -> None:
+    """Map the iteration's rollouts to judgment states."""
+    session.judge_states(number)
+
+
+@task(name="bound rewards", cache_policy=NO_CACHE)
+def bound_rewards(session: TrainingSession, number: int) -> None:
+    """Refit the density ratio to the moving policy and give every rollout its interval."""
+    session.bound(number)
+
+
+@task(name="report coverage", cache_policy=NO_CACHE)
+def report_coverage(session: TrainingSession, number: int) -> CoverageReport:
+    """Measure coverage on the audit share."""
+    return session.cover(number)
+
+
+@task(name="hold coverage gate", cache_policy=NO_CACHE)
+def hold_gate(session: TrainingSession, number: int, report: CoverageReport) -> ExpectationOutcome:
+    """Hold the iteration's intervals against the coverage expectations, and show the result."""
+    folder = session.iteration(number).folder
+    gate = session.config.coverage
+    thresholds = CoverageThresholds(
+        min_rows=gate.min_rows,
+        min_prompts=gate.min_prompts,
+        max_mean_width=gate.max_mean_width,
+        max_unbounded_share=gate.max_unbounded_share,
+        min_ess_share=gate.min_ess_share,
+        max_missing_share=gate.max_missing_share,
+    )
+    rows = read_table(folder / "audit_coverage.parquet").to_pydict()
+    with session.timed("gate_s"):
+        outcome = check_coverage(rows, report, thresholds=thresholds, output=folder / "expectations")
+    show_table(f"coverage-{session.opened.folder.name}", [asdict(report)], f"Coverage at iteration {number}")
+    verdict = "all expectations met" if outcome.success else "; ".join(outcome.failed)
+    show_markdown(
+        f"coverage-gate-{session.opened.folder.name}",
+        f"## Iteration {number}: {report.status.replace('_', ' ')}\n\n{verdict}\n\n"
+        f"Result: `{outcome.result_path}`  \nData Docs: `{outcome.docs_path}`\n",
+        "Coverage gate",
+    )
+    return outcome
+
+
+def show_calibration(workspace_facts: dict[str, object], reliability_json: str) -> None:
+    """Show the calibration report: facts, and predicted against observed reward by score."""
+    lines = ["| predicted | observed | rows |", "|---|---|---|"]
+    lines += [f"| {r['predicted']:.3f} | {r['observed']:.3f} | {r['count']} |" for r in json.loads(reliability_json)]
+    facts = "\n".join(f"- {name}: {value}" for name, value in workspace_facts.items())
+    show_markdown("calibration", f"## Calibration\n\n{facts}\n\n" + "\n".join(lines), "Scorer on the calibration pool")

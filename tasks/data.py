@@ -1,0 +1,114 @@
+"""Data tasks: run versioned stages through DVC, check the pools, record them."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from prefect import task
+from prefect.cache_policies import NO_CACHE
+
+from rangeline.errors import BadInputError, PoolError, ToolError
+from rangeline.lineage import MANIFEST_NAME, read_manifest
+from rangeline.stages.data import pool_counts, pool_table
+from rangeline.stages.workspace import Workspace, data_remote, open_workspace
+from tasks.expectations import check_pools
+from tasks.reporting import flow_progress, logger, show_table
+from tasks.tracking import Tracker
+from tasks.versioning import ensure_repository, push, reproduce, status
+
+_STAGE_ERROR = "error: "
+
+
+@task(name="reproduce stages", cache_policy=NO_CACHE)
+def reproduce_stages(workspace: str, stages: Sequence[str], *, force: bool = False) -> None:
+    """Bring versioned stages up to date through DVC, and push what they made to the remote.
+
+    Raises
+    ------
+    BadInputError
+        What the stage said of its input.
+    ToolError
+        When DVC itself fails.
+    """
+    root = Path(workspace).resolve()
+    ensure_repository(root, data_remote())
+    said: list[str] = []
+    with flow_progress(stages[-1]) as progress:
+
+        def take(line: str) -> None:
+            said.append(line)
+            progress.line(line)
+
+        try:
+            reproduce(root, stages, on_line=take, force=force)
+        except ToolError as error:
+            for line in reversed(said):
+                if line.startswith(_STAGE_ERROR):
+                    raise BadInputError(line.removeprefix(_STAGE_ERROR)) from error
+            raise
+    push(root, stages)
+
+
+@task(name="check pools", cache_policy=NO_CACHE)
+def require_sound_pools(workspace: str) -> dict[str, int]:
+    """Hold the pools against the expectation suite, show them, and return their sizes.
+
+    Raises
+    ------
+    PoolError
+        When an expectation fails; names each.
+    """
+    place, _ = open_workspace(workspace)
+    outcome = check_pools(pool_table(place), output=place.root / ".rangeline" / "expectations" / "pools")
+    counts = pool_counts(place)
+    rows = [{"pool": name, "prompts": count} for name, count in counts.items()]
+    show_table("pools", rows, "Disjoint prompt pools; no prompt and no cluster of near duplicates is in two")
+    if not outcome.success:
+        msg = f"Pools must meet every expectation; failed: {'; '.join(outcome.failed)} ({outcome.result_path})."
+        raise PoolError(msg)
+    return counts
+
+
+@task(name="record data", cache_policy=NO_CACHE, retries=2, retry_delay_seconds=2)
+def record_stage(workspace: str, stage: str) -> str:
+    """Track what a versioned stage made: its parameters, facts, and outputs as data sets; return the run id.
+
+    A stage that made nothing new is recorded once.
+    """
+    place, _ = open_workspace(workspace)
+    path: Path = getattr(place, stage) / MANIFEST_NAME
+    manifest = read_manifest(path)
+    tracker = Tracker.open(place.root)
+    key = stage_key(place, stage)
+    if run_id := tracker.find_run("rangeline.manifest", key):
+        return run_id
+    run_id = tracker.start_run(stage, kind=stage, tags={"rangeline.manifest": key})
+    tracker.log_parameters(run_id, manifest.parameters)
+    tracker.log_inputs(run_id, [*manifest.inputs, *manifest.outputs], context=stage)
+    tracker.log_metrics(run_id, _numbers(manifest.facts), step=0)
+    tracker.log_file(run_id, path)
+    tracker.end_run(run_id)
+    return run_id
+
+
+def stage_key(place: Workspace, stage: str) -> str:
+    """Return what identifies the present output of a stage."""
+    from rangeline.lineage import digest_file
+
+    return digest_file(getattr(place, stage) / MANIFEST_NAME)[:32]
+
+
+def _numbers(facts: Any) -> dict[str, float | None]:
+    return {
+        f"data/{name}": float(value)
+        for name, value in facts.items()
+        if isinstance(value, int | float) and not isinstance(value, bool)
+    }
+
+
+@task(name="data status", cache_policy=NO_CACHE)
+def say_data_status(workspace: str) -> bool:
+    """Say whether DVC finds all data as locked; return True when it does."""
+    changed = status(Path(workspace))
+    logger.info("data versions: %s", "as locked" if not changed else f"changed: {', '.join(changed)}")
+    return not changed

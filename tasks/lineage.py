@@ -1,0 +1,122 @@
+"""Lineage tasks: open sessions on a workspace, check its calibration, audit a chain, write the report page."""
+
+from pathlib import Path
+from typing import Any
+
+from prefect import task
+from prefect.cache_policies import NO_CACHE
+
+from rangeline.audit import AuditNode, Finding, audit, render_tree
+from rangeline.config import PipelineConfig
+from rangeline.conformal.intervals import require_calibration_rows
+from rangeline.errors import BadInputError, LineageError
+from rangeline.evaluation.comparison import PairedDifference
+from rangeline.lineage import MANIFEST_NAME, read_manifest
+from rangeline.stages.evaluation import EvaluationResult
+from rangeline.stages.progress import Progress
+from rangeline.stages.reporting import evaluations_of, write_report
+from rangeline.stages.run import RunFolder, last_complete
+from rangeline.stages.session import TrainingSession
+from rangeline.stages.workspace import Workspace, open_workspace
+from tasks.records import POLICY_MODEL
+from tasks.reporting import logger, show_markdown
+from tasks.tracking import Tracker
+from tasks.versioning import original_of
+
+Session = TrainingSession
+
+
+def read_settings_of(workspace: str) -> PipelineConfig:
+    """Read a workspace's settings."""
+    return open_workspace(workspace)[1]
+
+
+def open_session(workspace: str, config: PipelineConfig, run: str | None, progress: Progress) -> TrainingSession:
+    """Open a run, and say from where it goes on."""
+    place, _ = open_workspace(workspace)
+    session = TrainingSession(place, config, run=run, progress=progress)
+    opened = session.opened
+    for reason in opened.passed_over:
+        logger.warning("passed over %s", reason)
+    if opened.done >= config.train.iterations:
+        logger.info("run %s is complete: %d iterations", opened.folder.name, opened.done)
+    elif opened.done:
+        logger.info("run %s resumes after iteration %d of %d", opened.folder.name, opened.done, config.train.iterations)
+    else:
+        logger.info("run %s starts at iteration 1 of %d", opened.folder.name, config.train.iterations)
+    return session
+
+
+@task(name="check calibration", cache_policy=NO_CACHE)
+def check_calibration(workspace: str, alpha: float) -> dict[str, Any]:
+    """Check that the calibration set can serve alpha, and show its report.
+
+    Raises
+    ------
+    CalibrationError
+        When it has too few rows.
+    """
+    place, _ = open_workspace(workspace)
+    facts = dict(read_manifest(place.calibration / MANIFEST_NAME).facts)
+    require_calibration_rows(int(facts["rows"]), alpha)
+    table = (place.calibration / "reliability.json").read_text(encoding="utf-8")
+    listed = "\n".join(f"- {name}: {value}" for name, value in facts.items())
+    show_markdown("calibration", f"## Calibration\n\n{listed}\n\n```json\n{table}\n```\n", "Scorer and calibration set")
+    return facts
+
+
+def _start(place: Workspace, target: str) -> Path:
+    """Find what to audit: a folder or file, a run, or a version of the registered policy."""
+    path = (place.root / target).resolve()
+    if path.exists() and path != place.root and path.is_relative_to(place.root):
+        if (path / "run.json").is_file():
+            return _last_of(RunFolder(path))
+        return path
+    if target.isdigit() or target.isidentifier():
+        run = RunFolder(place.runs / target)
+        if (run.root / "run.json").is_file():
+            return _last_of(run)
+        try:
+            found = Tracker.open(place.root).find_version(POLICY_MODEL, target)
+        except BadInputError as error:
+            msg = f"'{target}' must be a run, a folder or a model version; got none of them in '{place.root}'. {error}"
+            raise LineageError(msg) from error
+        return place.root / str(found["reference"]["checkpoint"]["path"])
+    run = RunFolder(place.run(target))
+    if (run.root / "run.json").is_file():
+        return _last_of(run)
+    msg = f"'{target}' must be a run, a checkpoint or data folder, or a model version; got none in '{place.root}'."
+    raise LineageError(msg)
+
+
+def _last_of(run: RunFolder) -> Path:
+    done, _ = last_complete(run)
+    if not done:
+        msg = f"Run '{run.name}' must have a complete iteration to audit; got none. Resume it first."
+        raise LineageError(msg)
+    return run.checkpoint(done)
+
+
+@task(name="audit chain", cache_policy=NO_CACHE)
+def audit_target(workspace: str, target: str) -> tuple[list[str], tuple[Finding, ...], int]:
+    """Verify the chain below a target; return the tree's lines, the failures, and how many files match."""
+    place = Workspace(Path(workspace).resolve())
+    node: AuditNode = audit(place.root, _start(place, target), original=lambda name: original_of(place.root, name))
+    lines = render_tree(node)
+    for line in lines:
+        logger.info("%s", line)
+    tree = "\n".join(lines)
+    show_markdown("lineage", f"## Lineage of {target}\n\n```text\n{tree}\n```\n", "Verified lineage")
+    return lines, node.failures, node.num_files
+
+
+@task(name="write report", cache_policy=NO_CACHE)
+def report_run(
+    workspace: str, run: str, results: dict[str, EvaluationResult], paired: dict[str, PairedDifference]
+) -> tuple[Path, list[tuple[str, str]]]:
+    """Write the run's report page from the evaluations of `warmup` and of the run; return path and closing table."""
+    place, _ = open_workspace(workspace)
+    evaluations = evaluations_of(results["warmup"].metrics, results[run].metrics, paired)
+    path, table = write_report(place, RunFolder(place.run(run)), evaluations)
+    logger.info("report: %s", path)
+    return path, table

@@ -1,0 +1,146 @@
+"""Tracking tasks of a training run: a parent run a flow, a child run an iteration, models by alias through gates."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from prefect import task
+from prefect.cache_policies import NO_CACHE
+
+from rangeline.lineage import MANIFEST_NAME, artifact_ref, read_manifest
+from rangeline.stages.session import TrainingSession
+from rangeline.stages.workspace import Workspace
+from tasks.reporting import logger, show_table
+from tasks.tracking import Tracker
+
+POLICY_MODEL = "rangeline-policy"
+SCORER_MODEL = "rangeline-scorer"
+
+
+@task(name="start tracking", cache_policy=NO_CACHE, retries=2, retry_delay_seconds=2)
+def start_tracking(session: TrainingSession) -> str:
+    """Open the run's tracking run, or go on in it; log settings, data sets and the scorer. Return its id."""
+    tracker, folder, place = Tracker.open(session.workspace.root), session.opened.folder, session.workspace
+    key = f"{folder.name}-{json.loads((folder.root / 'run.json').read_text(encoding='utf-8'))['identity'][:16]}"
+    run_id = tracker.find_run("rangeline.run", key)
+    if run_id is not None:
+        tracker.resume_run(run_id)
+        return run_id
+    run_id = tracker.start_run(folder.name, kind="train", tags={"rangeline.run": key})
+    # These may differ between two sittings of one run; parameters may not.
+    free: Any = {"train": {"iterations", "on_alarm", "keep_checkpoints"}, "coverage": True, "evaluate": True}
+    tracker.log_parameters(run_id, session.config.model_dump(mode="json", exclude=free))
+    for stage in ("pools", "calibration"):
+        refs = read_manifest(getattr(place, stage) / MANIFEST_NAME).outputs
+        tracker.log_inputs(run_id, refs, context=stage)
+    _register_scorer(tracker, run_id, place)
+    return run_id
+
+
+def _register_scorer(tracker: Tracker, run_id: str, place: Workspace) -> None:
+    path = place.calibration / "scorer.ubj"
+    reference = {
+        "scorer": {"path": "data/calibration/scorer.ubj", "sha256": artifact_ref(path, place.root).sha256},
+        "manifest": _manifest_reference(place.calibration / MANIFEST_NAME, place.root),
+    }
+    version = tracker.register(SCORER_MODEL, run_id=run_id, reference=reference, files=[path])
+    tracker.set_alias(SCORER_MODEL, "challenger", version)
+
+
+def _manifest_reference(path: Path, root: Path) -> dict[str, str]:
+    ref = artifact_ref(path, root)
+    return {"path": ref.path, "sha256": ref.sha256}
+
+
+@task(name="record iteration", cache_policy=NO_CACHE, retries=2, retry_delay_seconds=2)
+def record_iteration(session: TrainingSession, number: int, run_id: str) -> dict[str, Any]:
+    """Track one iteration as a child run: finite metrics and its data sets. Return the metrics."""
+    tracker = Tracker.open(session.workspace.root)
+    iteration = session.iteration(number)
+    metrics = iteration.metrics()
+    timings = {f"time/{name}": seconds for name, seconds in session.timings.items()}
+    session.timings.clear()
+    tag = f"{run_id}-{number}"
+    child = tracker.find_run("rangeline.iteration", tag) or tracker.start_run(
+        f"iteration {number}", kind="iteration", parent_run_id=run_id, tags={"rangeline.iteration": tag}
+    )
+    numbers = {name: value for name, value in {**metrics, **timings}.items() if not isinstance(value, str)}
+    tracker.log_metrics(child, numbers, step=number)
+    tracker.log_metrics(run_id, numbers, step=number)
+    tracker.log_inputs(child, read_manifest(iteration.folder / MANIFEST_NAME).outputs[:3], context="iteration")
+    tracker.log_file(child, iteration.folder / MANIFEST_NAME)
+    tracker.end_run(child)
+    iteration.write_timings(timings)
+    row = {"iteration": number, **{name: metrics[name] for name in ("coverage/empirical", "interval/mean_width")}}
+    show_table(f"iterations-{session.opened.folder.name}", [row], f"Iteration {number}")
+    logger.info(
+        "iteration %d: coverage %s, audit accuracy %s, width %s, sign flips %s",
+        number,
+        *(_short(metrics[name]) for name in ("coverage/empirical", "train/accuracy", "interval/mean_width")),
+        metrics["advantage/sign_flips"],
+    )
+    return metrics
+
+
+def _short(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3f}"
+
+
+@task(name="register policy", cache_policy=NO_CACHE, retries=2, retry_delay_seconds=2)
+def register_policy(session: TrainingSession, run_id: str, number: int) -> int:
+    """Register the run's newest policy by reference to its checkpoint, as challenger; return the version."""
+    place, folder = session.workspace, session.opened.folder
+    reference = {
+        "checkpoint": {
+            "path": folder.checkpoint(number).relative_to(place.root).as_posix(),
+            "sha256": artifact_ref(folder.checkpoint(number) / "COMPLETE", place.root).sha256,
+        },
+        "manifest": _manifest_reference(folder.iteration(number) / MANIFEST_NAME, place.root),
+        "calibration": _manifest_reference(place.calibration / MANIFEST_NAME, place.root),
+        "pools": _manifest_reference(place.pools / MANIFEST_NAME, place.root),
+    }
+    tracker = Tracker.open(place.root)
+    version = tracker.register(POLICY_MODEL, run_id=run_id, reference=reference)
+    tracker.set_alias(POLICY_MODEL, "challenger", version)
+    return version
+
+
+@task(name="end tracking", cache_policy=NO_CACHE)
+def end_tracking(session: TrainingSession, run_id: str, *, succeeded: bool) -> None:
+    """Close the run's tracking run."""
+    Tracker.open(session.workspace.root).end_run(run_id, "FINISHED" if succeeded else "FAILED")
+
+
+@task(name="promote policy", cache_policy=NO_CACHE)
+def promote_policy(workspace_root: str, version: int, gates: dict[str, bool | None]) -> str:
+    """Make a policy version champion if every gate is open, else leave it challenger; return the alias."""
+    alias = Tracker.open(Path(workspace_root)).promote(POLICY_MODEL, version, gates)
+    closed = [name for name, value in gates.items() if value is not True]
+    logger.info("policy version %d is %s%s", version, alias, f"; closed gates: {', '.join(closed)}" if closed else "")
+    return alias
+
+
+@task(name="record evaluation", cache_policy=NO_CACHE, retries=2, retry_delay_seconds=2)
+def record_evaluation(workspace_root: str, label: str, folder: str, metrics: dict[str, dict[str, Any]]) -> None:
+    """Track one evaluation: accuracy by domain with its interval, and the rows as an artifact."""
+    tracker = Tracker.open(Path(workspace_root))
+    key = f"{label}-{Path(folder).name}"
+    if tracker.find_run("rangeline.evaluation", key):
+        return
+    run_id = tracker.start_run(f"evaluate {label}", kind="evaluate", tags={"rangeline.evaluation": key})
+    flat: dict[str, float | None] = {}
+    for domain, values in metrics.items():
+        for name in ("value", "lower", "upper"):
+            flat[f"accuracy/{domain}/{name}"] = values["average"][name]
+        flat[f"missing/{domain}"] = values["missing_share"]
+    tracker.log_metrics(run_id, flat, step=0)
+    place = Path(workspace_root)
+    refs = read_manifest(place / folder / MANIFEST_NAME)
+    tracker.log_inputs(run_id, refs.inputs, context="evaluation")
+    tracker.log_file(run_id, place / folder / "samples.parquet")
+    tracker.end_run(run_id)
+    rows = [
+        {"domain": domain, **values["average"], "missing_share": values["missing_share"]}
+        for domain, values in metrics.items()
+    ]
+    show_table(f"evaluation-{label}", rows, f"Evaluation of {label}: mean over prompts, with clustered intervals")
