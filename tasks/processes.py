@@ -15,7 +15,6 @@ import selectors
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -24,6 +23,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from rangeline.errors import ToolError
+from rangeline.orphans import ORPHAN_EXIT
 
 TELEMETRY_OFF: Mapping[str, str] = MappingProxyType(
     {
@@ -37,9 +37,6 @@ TELEMETRY_OFF: Mapping[str, str] = MappingProxyType(
     }
 )
 """Environment that keeps every tool from reporting home; MLflow wants the word `true`."""
-
-ORPHAN_EXIT = 70
-"""Exit status of a command that ended itself because its parent was gone."""
 
 _PR_SET_PDEATHSIG = 1
 _TICK_S = 0.1
@@ -66,34 +63,6 @@ def file_lock(path: Path) -> Iterator[None]:
     with path.open("a") as handle:
         fcntl.flock(handle, fcntl.LOCK_EX)
         yield
-
-
-def watch_parent(interval_s: float = 0.5) -> threading.Thread:
-    """Start a daemon thread that ends this process when its parent changes.
-
-    The parent is the one at the time of the call: call it first thing in a command.
-
-    Parameters
-    ----------
-    interval_s
-        Seconds between two looks, positive.
-
-    Returns
-    -------
-    threading.Thread
-        The running thread.
-    """
-    parent = os.getppid()
-
-    def watch() -> None:
-        while os.getppid() == parent:
-            time.sleep(interval_s)
-        # Not sys.exit: that would end this thread only, and a stuck main thread would live on.
-        os._exit(ORPHAN_EXIT)
-
-    thread = threading.Thread(target=watch, name="watch-parent", daemon=True)
-    thread.start()
-    return thread
 
 
 def run_streaming(

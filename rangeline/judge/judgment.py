@@ -152,6 +152,13 @@ def _ask(
     for start in range(0, len(todo), _REQUESTS_PER_CHUNK):
         part = todo[start : start + _REQUESTS_PER_CHUNK]
         fresh = dict(zip(part, judge.score(part), strict=True))
+        for request, values in fresh.items():
+            if len(values) != len(request.options):
+                msg = (
+                    f"'judge' must give {len(request.options)} log-probabilities; got {len(values)} (question "
+                    f"{request.question[:80]!r}). Correct the judge."
+                )
+                raise JudgeError(msg)
         verdicts.update(fresh)
         if cache is not None:
             cache.put_many({key_of[item]: values for item, values in fresh.items() if np.isfinite(values).all()})

@@ -29,6 +29,7 @@ import torch
 from huggingface_hub import snapshot_download
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 from jinja2 import TemplateError
+from safetensors import SafetensorError
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from rangeline.errors import ModelLoadError
@@ -44,7 +45,7 @@ _COMPLETE = "COMPLETE"
 _FILES = ("*.safetensors", "*.json", "*.jinja", "*.model", "merges.txt", "vocab.txt")
 """What counts as the model: weights, configuration, tokenizer, chat template."""
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16, "float64": torch.float64}
-_LOAD_FAILURES = (OSError, ValueError, KeyError, RuntimeError, ImportError)
+_LOAD_FAILURES = (OSError, ValueError, KeyError, RuntimeError, ImportError, SafetensorError)
 """What transformers raises for broken, foreign or incomplete files."""
 
 
@@ -93,9 +94,18 @@ def load_pretrained(
         raise ModelLoadError(msg)
     with _load_errors(name, folder):
         tokenizer = AutoTokenizer.from_pretrained(str(folder), trust_remote_code=trust_remote_code)
-        model = AutoModelForCausalLM.from_pretrained(
-            str(folder), dtype=torch_dtype, trust_remote_code=trust_remote_code, use_safetensors=True
+        model, report = AutoModelForCausalLM.from_pretrained(
+            str(folder),
+            dtype=torch_dtype,
+            trust_remote_code=trust_remote_code,
+            use_safetensors=True,
+            output_loading_info=True,
         )
+    if report["missing_keys"]:
+        # transformers fills what is absent with random numbers and only warns.
+        absent = sorted(report["missing_keys"])
+        msg = f"'model' must hold all its weights; got none of {absent[:3]} for '{name}' ({folder}). Restore its files."
+        raise ModelLoadError(msg)
     if tokenizer.chat_template is None:
         tokenizer.chat_template = PLAIN_TEMPLATE
     _set_pad_token(tokenizer, name)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from rangeline.config import PipelineConfig
 from rangeline.errors import RangelineError
+from rangeline.orphans import watch_parent
 from rangeline.stages.workspace import Workspace, open_workspace
 
 _LINE_EVERY_S = 1.0
@@ -66,6 +67,7 @@ def main(arguments: Sequence[str]) -> int:
     if len(arguments) != 1 or arguments[0] not in stages:
         sys.stderr.write(f"usage: python -m rangeline.stages {{{','.join(stages)}}}\n")
         return 2
+    watch_parent()
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     try:

@@ -98,6 +98,7 @@ def open_judge(workspace: Workspace, config: JudgeConfig, *, trust_remote_code: 
     pretrained = load_pretrained(
         config.model, dtype=config.dtype, trust_remote_code=trust_remote_code, cache_dir=model_cache()
     )
+    workspace.verdicts.parent.mkdir(parents=True, exist_ok=True)
     return FrozenJudge(rubric, ChoiceJudge(pretrained), VerdictCache(workspace.verdicts), config.max_missing_share)
 
 

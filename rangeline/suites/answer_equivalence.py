@@ -30,7 +30,7 @@ _SIGN = r"(?:(?<![)\]}%!])[+-])?"
 # Not the head of a longer thing: 3x, 1st, 2^10, 4\sqrt{2}, 1.2.3. Units of two letters and more may follow.
 _AFTER = (
     r"(?![0-9_]|\.[0-9]|(?:st|nd|rd|th)\b|[A-Za-z]\b| ?[/^] ?(?:[0-9({\\]|[A-Za-z]\b)"
-    r"|\\(?:sqrt|pi|frac|cdot|times)|[√π])"
+    r"|\\(?:sqrt|pi|frac|cdot|times)|[√π\u00b2\u00b3\u00b9\u2070-\u2079]|[eE][+-]?[0-9])"
 )
 NUMBER = re.compile(rf"{_BEFORE}(?>{_SIGN}{_UNSIGNED}(?: ?/ ?[+-]?{_UNSIGNED})?){_AFTER}")
 """A number in text that went through `plain_text`: sign, thousands separators, decimals, exponent, fraction."""

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from rangeline.errors import ToolError
-from tasks.processes import ORPHAN_EXIT, TELEMETRY_OFF, file_lock, require_success, run_streaming
+from rangeline.orphans import ORPHAN_EXIT
+from tasks.processes import TELEMETRY_OFF, file_lock, require_success, run_streaming
 
 ROOT = Path(__file__).parents[2]
 
@@ -126,7 +127,7 @@ def test_error_in_the_callback_ends_the_child_and_propagates(tmp_path):
 
 def test_killed_parent_takes_child_and_grandchild_along(tmp_path):
     """After kill -9 of the launcher neither its child nor a watching grandchild lives on."""
-    grandchild = "from tasks.processes import watch_parent; watch_parent(0.1); import time; time.sleep(60)"
+    grandchild = "from rangeline.orphans import watch_parent; watch_parent(0.1); import time; time.sleep(60)"
     child = f"""
         import os, subprocess, sys, time
         family = subprocess.Popen([sys.executable, '-c', {grandchild!r}])
@@ -156,7 +157,7 @@ def test_watcher_exits_with_its_own_status():
         middle = os.fork()
         if middle == 0:
             if os.fork() == 0:
-                from tasks.processes import watch_parent
+                from rangeline.orphans import watch_parent
                 watch_parent(0.05)
                 time.sleep(30)
             time.sleep(1)
