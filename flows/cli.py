@@ -66,6 +66,7 @@ def open_console(*, quiet: bool) -> None:
     logger.handlers[:] = [RichHandler(console=console, show_path=False, show_level=False, markup=False)]
     logger.setLevel(logging.WARNING if quiet else logging.INFO)
     logger.propagate = False
+    logging.getLogger("great_expectations").setLevel(logging.WARNING)
 
 
 @contextmanager

@@ -164,7 +164,7 @@ class TrainConfig(Section):
     iterations: Annotated[int, Field(ge=1, le=100_000)] = Field(6, description="Sample, judge, bound, update rounds")
     prompts_per_iteration: Count = Field(16, description="Policy prompts a round")
     ratio_prompts: Count = Field(8, description="Prompts a round for the density ratio, never used for updates")
-    audit_prompts: Count = Field(12, description="Labelled prompts a round on which coverage is measured")
+    audit_prompts: Count = Field(16, description="Labelled prompts a round on which coverage is measured")
     labelled_prompts: Annotated[int, Field(ge=0)] = Field(0, description="Warm-up prompts a round, by the verifier")
     on_alarm: Literal["continue", "pause", "stop"] = Field("stop", description="When coverage leaves its band")
     keep_checkpoints: Annotated[int, Field(ge=2)] = 2
@@ -173,7 +173,7 @@ class TrainConfig(Section):
 class CoverageConfig(Section):
     """The coverage gate."""
 
-    confidence: Annotated[float, Field(gt=0.5, lt=1)] = Field(0.95, description="Of the clustered band")
+    confidence: Annotated[float, Field(gt=0.5, lt=1)] = Field(0.99, description="Of the clustered band")
     min_rows: Count = 32
     min_prompts: Count = 8
     max_mean_width: Share = 0.95

@@ -24,6 +24,8 @@ console = Console(stderr=True)
 
 _LINE_EVERY_S = 20.0
 _ARTIFACT_EVERY_S = 2.0
+_TOLD = ("Running stage", "Stage '", "error:")
+"""Lines of DVC and its stages that a person wants to read; the rest is advice on git."""
 _STAGE_LINE = re.compile(r"progress (\S+) (\d+) (\d+)$")
 
 
@@ -58,8 +60,10 @@ class FlowProgress:
         match = _STAGE_LINE.match(text.strip())
         if match:
             self(match[1].replace("_", " "), int(match[2]), int(match[3]))
-        elif text.strip():
+        elif text.startswith(_TOLD):
             logger.info("%s", text.rstrip())
+        else:
+            logger.debug("%s", text.rstrip())
 
     def overall(self, share: float) -> None:
         """Move the flow's progress artifact to a share of the whole."""

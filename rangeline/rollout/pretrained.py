@@ -42,7 +42,11 @@ PLAIN_TEMPLATE = (
 
 _PACKAGE_PREFIX = "package:"
 _COMPLETE = "COMPLETE"
-_FILES = ("*.safetensors", "*.json", "*.jinja", "*.model", "merges.txt", "vocab.txt")
+_FILES = (
+    *("*.safetensors", "*.safetensors.index.json", "config.json", "generation_config.json", "tokenizer*.json"),
+    *("*.jinja", "chat_template.json", "special_tokens_map.json", "added_tokens.json"),
+    *("*.model", "vocab.*", "merges.txt"),
+)
 """What counts as the model: weights, configuration, tokenizer, chat template."""
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16, "float64": torch.float64}
 _LOAD_FAILURES = (OSError, ValueError, KeyError, RuntimeError, ImportError, SafetensorError)

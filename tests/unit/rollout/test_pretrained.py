@@ -12,7 +12,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from rangeline.errors import ModelLoadError
 from rangeline.records import ChatMessage
-from rangeline.rollout.pretrained import encode_prompt, load_pretrained, stop_ids
+from rangeline.rollout.pretrained import encode_prompt, encode_target, load_pretrained, resolve_dtype, stop_ids
 
 TURNS = (ChatMessage("system", "S"), ChatMessage("user", "U"))
 
@@ -65,8 +65,10 @@ def test_a_folder_loads_with_pad_token_and_digest(folder, tmp_path):
 
 
 def test_the_digest_follows_the_chat_template(folder, tmp_path):
-    """Another template is another model."""
+    """Another template is another model; a file that the model does not read changes nothing."""
     before = load_pretrained(str(folder), cache_dir=tmp_path).digest
+    (folder / "notes.json").write_text("{}")
+    assert before == load_pretrained(str(folder), cache_dir=tmp_path).digest
     (folder / "chat_template.jinja").write_text("{{ messages[0]['content'] }}")
     assert before != load_pretrained(str(folder), cache_dir=tmp_path).digest
 
@@ -91,6 +93,18 @@ def test_templates_that_refuse_are_reported():
     tokenizer.chat_template = "{{ raise_exception('no system role') }}"
     with pytest.raises(ModelLoadError, match=r"got 'no system role' for roles \['system', 'user'\]"):
         encode_prompt(tokenizer, TURNS)
+
+
+def test_targets_are_closed():
+    """A completion to learn ends with the end-of-sequence token, and the template adds nothing."""
+    _, tokenizer = tiny()
+    assert "12<|end|>" == tokenizer.decode(encode_target(tokenizer, "12"))
+
+
+def test_auto_precision_is_one_of_two():
+    """Named precisions stay, auto becomes bfloat16 or float32."""
+    assert "float64" == resolve_dtype("float64")
+    assert resolve_dtype("auto") in {"bfloat16", "float32"}
 
 
 def test_all_end_tokens_stop():
