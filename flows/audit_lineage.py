@@ -23,9 +23,8 @@ def audit(request: AuditRequest) -> int:
     LineageError
         When a file differs; names the first.
     """
-    lines, failures, matching = audit_target(request.workspace, request.target)
+    _, failures, matching = audit_target(request.workspace, request.target)
     if failures:
         msg = f"'{failures[0].path}': {failures[0].detail}. {len(failures)} of {matching + len(failures)} files differ."
         raise LineageError(msg)
-    del lines
     return int(matching)

@@ -90,6 +90,8 @@ class _Walk:
     original: Original
     seen: dict[str, Finding] = field(default_factory=dict)
     visited: set[str] = field(default_factory=set)
+    earlier: list[Path] = field(default_factory=list)
+    """Manifests of the same kind as the one that names them, such as the iteration before: visited in turn."""
 
     def check(self, name: str, sha256: str, size: int, blocks: list[str] | None) -> Finding:
         if name not in self.seen:
@@ -136,8 +138,13 @@ class _Walk:
             finding = self.check(parent.path, parent.sha256, parent.size, None)
             findings.append(finding)
             target = (self.root / parent.path).resolve()
-            if finding.status == "ok" and target != path.resolve():
-                children.append(self.visit(target, _title(read_manifest(target))))
+            if finding.status != "ok" or target == path.resolve():
+                continue
+            above = read_manifest(target)
+            if above.kind == manifest.kind:
+                self.earlier.append(target)
+            else:
+                children.append(self.visit(target, _title(above)))
         return AuditNode(title, name, _facts(manifest), tuple(findings), tuple(children))
 
 
@@ -206,15 +213,17 @@ def audit(root: Path, start: Path, *, original: Original) -> AuditNode:
     if not manifest_path.is_file():
         msg = f"'{start}' must have a manifest; got no '{manifest_path}'. Name a run, checkpoint or data folder."
         raise LineageError(msg)
-    node = walk.visit(manifest_path, _title(read_manifest(manifest_path)))
+    nodes = [walk.visit(manifest_path, _title(read_manifest(manifest_path)))]
+    while walk.earlier:
+        path = walk.earlier.pop()
+        nodes.append(walk.visit(path, _title(read_manifest(path))))
     marker = folder / "checkpoint.json"
     if not marker.is_file():
-        return node
+        return nodes[0]
     target = checkpoint or folder.parent.parent / "checkpoints" / folder.name
     findings = _checkpoint_findings(walk, marker, target, must_exist=checkpoint is not None)
-    return AuditNode(
-        f"checkpoint {target.name}", target.relative_to(root).as_posix(), node.facts, tuple(findings), (node,)
-    )
+    name = target.resolve().relative_to(root.resolve()).as_posix()
+    return AuditNode(f"checkpoint {target.name}", name, (), tuple(findings), tuple(nodes))
 
 
 def render_tree(node: AuditNode, *, verbose: bool = False) -> list[str]:

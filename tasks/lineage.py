@@ -103,8 +103,7 @@ def audit_target(workspace: str, target: str) -> tuple[list[str], tuple[Finding,
     place = Workspace(Path(workspace).resolve())
     node: AuditNode = audit(place.root, _start(place, target), original=lambda name: original_of(place.root, name))
     lines = render_tree(node)
-    for line in lines:
-        logger.info("%s", line)
+    logger.info("audit of %s: %d files match, %d differ", target, node.num_files, len(node.failures))
     tree = "\n".join(lines)
     show_markdown("lineage", f"## Lineage of {target}\n\n```text\n{tree}\n```\n", "Verified lineage")
     return lines, node.failures, node.num_files

