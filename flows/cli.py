@@ -17,17 +17,15 @@ import typer
 from rangeline.config import PipelineConfig
 from rangeline.errors import RangelineError
 from rangeline.stages.workspace import Workspace, choose_workspace
+from tasks.processes import TELEMETRY_OFF
 
 QUIET = {
-    "DO_NOT_TRACK": "true",
-    "DVC_NO_ANALYTICS": "1",
-    "GX_ANALYTICS_ENABLED": "false",
+    **TELEMETRY_OFF,
     "HF_HUB_DISABLE_PROGRESS_BARS": "1",
-    "HF_HUB_DISABLE_TELEMETRY": "1",
-    "MLFLOW_DISABLE_TELEMETRY": "true",
+    "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
+    "MLFLOW_LOGGING_LEVEL": "WARNING",
     "PREFECT_LOGGING_LEVEL": "CRITICAL",
     "PREFECT_LOGGING_TO_API_WHEN_MISSING_FLOW": "ignore",
-    "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
     "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "120",
     "PREFECT_SERVER_LOGGING_LEVEL": "CRITICAL",
     "TRANSFORMERS_VERBOSITY": "error",
@@ -66,7 +64,6 @@ def open_console(*, quiet: bool) -> None:
     logger.handlers[:] = [RichHandler(console=console, show_path=False, show_level=False, markup=False)]
     logger.setLevel(logging.WARNING if quiet else logging.INFO)
     logger.propagate = False
-    logging.getLogger("great_expectations").setLevel(logging.WARNING)
 
 
 @contextmanager

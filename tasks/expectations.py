@@ -7,6 +7,7 @@ table has a floor of rows, each column that counts must be filled, and what is u
 
 import functools
 import json
+import logging
 import math
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -221,6 +222,8 @@ def _gx() -> Any:
     silence_telemetry()
     import great_expectations
 
+    # It sets its own level, and reports each temporary folder.
+    logging.getLogger("great_expectations.data_context.types.base").setLevel(logging.WARNING)
     return great_expectations
 
 

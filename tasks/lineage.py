@@ -79,7 +79,7 @@ def _start(place: Workspace, target: str) -> Path:
         try:
             found = Tracker.open(place.root).find_version(POLICY_MODEL, target)
         except BadInputError as error:
-            msg = f"'{target}' must be a run, a folder or a model version; got none of them in '{place.root}'. {error}"
+            msg = f"'{target}' must be a run, a folder or a model version; got none of them in '{place.root}'."
             raise LineageError(msg) from error
         return place.root / str(found["reference"]["checkpoint"]["path"])
     run = RunFolder(place.run(target))
