@@ -15,10 +15,17 @@ from rangeline.errors import CalibrationError
 from rangeline.lineage import MANIFEST_NAME, atomic_write, write_json, write_manifest
 from rangeline.records import FloatArray, JudgmentTable, RolloutSet
 from rangeline.rewards.judge_interval import ScoreScale
-from rangeline.rollout.pretrained import Pretrained, load_pretrained
-from rangeline.rollout.transformers_engine import TransformersEngine
 from rangeline.stages.data import read_pool
-from rangeline.stages.judging import FrozenJudge, Verdicts, encode_rows, judge_all, open_judge, plan_of, verify_rollouts
+from rangeline.stages.judging import (
+    FrozenJudge,
+    Verdicts,
+    encode_rows,
+    judge_all,
+    load_sampler,
+    open_judge,
+    plan_of,
+    verify_rollouts,
+)
 from rangeline.stages.progress import Progress
 from rangeline.stages.tables import (
     read_judgments,
@@ -28,7 +35,7 @@ from rangeline.stages.tables import (
     write_rollouts,
     write_table,
 )
-from rangeline.stages.workspace import Workspace, model_cache
+from rangeline.stages.workspace import Workspace
 
 JUDGED_POOLS = ("source", "calibration")
 
@@ -45,11 +52,9 @@ class Calibration:
 
 
 def _sample_and_judge(
-    workspace: Workspace, config: PipelineConfig, policy: Pretrained, judge: FrozenJudge, progress: Progress
+    workspace: Workspace, config: PipelineConfig, judge: FrozenJudge, progress: Progress
 ) -> dict[str, tuple[RolloutSet, JudgmentTable, Verdicts]]:
-    engine = TransformersEngine(
-        policy.model, policy.tokenizer, policy_version=0, prompts_per_batch=config.policy.prompts_per_batch
-    )
+    policy, engine = load_sampler(config, workspace.warmup / "policy")
     result = {}
     for pool in JUDGED_POOLS:
         rows = read_pool(workspace, pool)
@@ -152,14 +157,8 @@ def _reliability(calibration: CalibrationSet) -> list[dict[str, Any]]:
 
 def calibrate(workspace: Workspace, config: PipelineConfig, progress: Progress) -> None:
     """Roll out the warmed-up policy on source and calibration prompts, judge, fit, freeze; write `data/calibration`."""
-    policy = load_pretrained(
-        str(workspace.warmup / "policy"),
-        dtype=config.policy.sampler_dtype,
-        trust_remote_code=config.policy.trust_remote_code,
-        cache_dir=model_cache(),
-    )
     judge = open_judge(workspace, config.judge, trust_remote_code=config.policy.trust_remote_code)
-    judged = _sample_and_judge(workspace, config, policy, judge, progress)
+    judged = _sample_and_judge(workspace, config, judge, progress)
     judge_facts = {"model": config.judge.model, "rubric_sha256": judge.rubric.digest, "digest": judge.scorer.digest}
     pairs = {pool: (judgments, verdicts.truth_N) for pool, (_, judgments, verdicts) in judged.items()}
     result = fit_calibration(pairs["source"], pairs["calibration"], config.calibrate, config.seed)
@@ -180,7 +179,6 @@ def calibrate(workspace: Workspace, config: PipelineConfig, progress: Progress) 
         },
         facts={
             "judge": judge_facts,
-            "policy_sha256": policy.digest,
             "scorer_sha256": result.scorer.digest,
             "rows": len(result.calibration.truth_C),
             "prompts": len(set(result.calibration.prompt_id_C)),

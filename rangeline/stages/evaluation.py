@@ -12,13 +12,11 @@ from rangeline.config import PipelineConfig
 from rangeline.evaluation.comparison import PairedDifference, paired_difference
 from rangeline.evaluation.sampling_metrics import evaluate_samples
 from rangeline.lineage import MANIFEST_NAME, digest_json, read_manifest, write_json, write_manifest
-from rangeline.rollout.pretrained import load_pretrained
-from rangeline.rollout.transformers_engine import TransformersEngine
 from rangeline.stages.data import read_pool
-from rangeline.stages.judging import encode_rows, plan_of, verify_rollouts
+from rangeline.stages.judging import encode_rows, load_sampler, plan_of, verify_rollouts
 from rangeline.stages.progress import Progress
 from rangeline.stages.tables import read_table, write_table
-from rangeline.stages.workspace import Workspace, model_cache
+from rangeline.stages.workspace import Workspace
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,15 +59,7 @@ def evaluate(
         return EvaluationResult(folder, json.loads((folder / "metrics.json").read_text(encoding="utf-8")))
     settings = config.evaluate
     rows = read_pool(workspace, "evaluation")[: settings.max_prompts]
-    policy = load_pretrained(
-        str(policy_folder / "policy"),
-        dtype=config.policy.sampler_dtype,
-        trust_remote_code=config.policy.trust_remote_code,
-        cache_dir=model_cache(),
-    )
-    engine = TransformersEngine(
-        policy.model, policy.tokenizer, policy_version=0, prompts_per_batch=config.policy.prompts_per_batch
-    )
+    policy, engine = load_sampler(config, policy_folder / "policy")
     rollouts = engine.generate(
         encode_rows(rows, policy.tokenizer),
         plan_of(config, group_size=settings.samples),

@@ -3,8 +3,11 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
+from typing import Any
 
 import numpy as np
+import torch
 
 from rangeline.config import JudgeConfig, PipelineConfig
 from rangeline.errors import ModelLoadError
@@ -15,7 +18,8 @@ from rangeline.judge.rubric import Rubric, parse_rubric
 from rangeline.prompts.duplicates import text_of
 from rangeline.records import FloatArray, JudgmentTable, PromptRow, RolloutSet, SamplingPlan
 from rangeline.rollout.engine import EncodedPrompt
-from rangeline.rollout.pretrained import encode_prompt, load_pretrained
+from rangeline.rollout.pretrained import Pretrained, encode_prompt, load_pretrained
+from rangeline.rollout.transformers_engine import TransformersEngine
 from rangeline.stages.progress import Progress
 from rangeline.stages.workspace import Workspace, model_cache
 from rangeline.suites.registry import get_suite
@@ -39,6 +43,24 @@ class FrozenJudge:
     scorer: OptionScorer
     cache: VerdictCache
     max_missing_share: float
+
+
+def to_accelerator(model: Any) -> Any:
+    """Move a model to the accelerator where there is one."""
+    return model.to(torch.accelerator.current_accelerator()) if torch.accelerator.is_available() else model
+
+
+def load_sampler(config: PipelineConfig, folder: Path) -> tuple[Pretrained, TransformersEngine]:
+    """Load a policy folder for sampling only, in the sampler's precision."""
+    policy = load_pretrained(
+        str(folder),
+        dtype=config.policy.sampler_dtype,
+        trust_remote_code=config.policy.trust_remote_code,
+        cache_dir=model_cache(),
+    )
+    model = to_accelerator(policy.model)
+    batch = config.policy.prompts_per_batch
+    return policy, TransformersEngine(model, policy.tokenizer, policy_version=0, prompts_per_batch=batch)
 
 
 def plan_of(config: PipelineConfig, *, group_size: int | None = None) -> SamplingPlan:
@@ -98,6 +120,7 @@ def open_judge(workspace: Workspace, config: JudgeConfig, *, trust_remote_code: 
     pretrained = load_pretrained(
         config.model, dtype=config.dtype, trust_remote_code=trust_remote_code, cache_dir=model_cache()
     )
+    to_accelerator(pretrained.model)
     workspace.verdicts.parent.mkdir(parents=True, exist_ok=True)
     return FrozenJudge(rubric, ChoiceJudge(pretrained), VerdictCache(workspace.verdicts), config.max_missing_share)
 
