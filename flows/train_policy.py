@@ -11,7 +11,7 @@ from prefect.flow_runs import pause_flow_run
 from flows.common import TrainRequest
 from rangeline.config import PipelineConfig
 from rangeline.errors import CoverageAlarmError
-from tasks.calibration import bound_rewards, hold_gate, judge_states, report_coverage
+from tasks.calibration import bound_rewards, gates_held, hold_gate, judge_states, report_coverage
 from tasks.lineage import Session, open_session, read_settings_of
 from tasks.policy import sample_rollouts, update_policy
 from tasks.records import end_tracking, record_iteration, register_policy, start_tracking
@@ -26,7 +26,7 @@ def train(request: TrainRequest = TrainRequest()) -> dict[str, str | int | bool]
     config = request.over(read_settings_of(request.workspace))
     with flow_progress("train") as progress, open_session(request.workspace, config, request.run, progress) as session:
         run_id = start_tracking(session)
-        succeeded, covered = False, True
+        succeeded, covered = False, gates_held(session)
         try:
             for number in session.remaining:
                 progress.overall((number - 1) / config.train.iterations)

@@ -88,7 +88,10 @@ def _by_group(
 def _pair_sums(reward_G: FloatArray, weight_GG: FloatArray | float = 1.0) -> FloatArray:
     # Terms are summed in sorted order, so that the order of the rollouts cannot change a bit of the result.
     term_GG = weight_GG * (reward_G[:, None] - reward_G[None, :])
-    return np.asarray(np.sort(term_GG, axis=1).sum(axis=1), dtype=np.float64)
+    sum_G = np.asarray(np.sort(term_GG, axis=1).sum(axis=1), dtype=np.float64)
+    # What rounding leaves of terms that cancel is no signal: it would count as a sign, and be trained on.
+    noise_G = len(reward_G) * np.finfo(np.float64).eps * np.abs(term_GG).sum(axis=1)
+    return np.where(np.abs(sum_G) <= noise_G, 0.0, sum_G)
 
 
 def _centered(reward_G: FloatArray) -> FloatArray:

@@ -15,6 +15,7 @@ from rangeline.errors import LineageError
 from rangeline.lineage import (
     MANIFEST_NAME,
     Manifest,
+    artifact_ref,
     block_bytes,
     block_digests,
     code_state,
@@ -25,6 +26,7 @@ from rangeline.lineage import (
 
 Status = Literal["ok", "changed", "missing", "pruned", "outside"]
 Original = Callable[[str], Path | None]
+_MARKER = "COMPLETE"
 _READ_BYTES = 1 << 20
 
 
@@ -88,15 +90,16 @@ def first_difference(path: Path, original: Path) -> int:
 class _Walk:
     root: Path
     original: Original
-    seen: dict[str, Finding] = field(default_factory=dict)
+    seen: dict[tuple[str, str], Finding] = field(default_factory=dict)
     visited: set[str] = field(default_factory=set)
     earlier: list[Path] = field(default_factory=list)
     """Manifests of the same kind as the one that names them, such as the iteration before: visited in turn."""
 
     def check(self, name: str, sha256: str, size: int, blocks: list[str] | None) -> Finding:
-        if name not in self.seen:
-            self.seen[name] = self._check(name, sha256, size, blocks)
-        return self.seen[name]
+        key = (name, sha256)
+        if key not in self.seen:
+            self.seen[key] = self._check(name, sha256, size, blocks)
+        return self.seen[key]
 
     def _check(self, name: str, sha256: str, size: int, blocks: list[str] | None) -> Finding:
         path = (self.root / name).resolve()
@@ -129,14 +132,11 @@ class _Walk:
             return AuditNode(f"{title} (see above)", name, (), (), ())
         self.visited.add(name)
         manifest = read_manifest(path)
-        findings = [
-            self.check(ref.path, ref.sha256, ref.size, list(manifest.blocks.get(ref.path, [])) or None)
-            for ref in (*manifest.outputs, *manifest.inputs)
-        ]
-        children = []
+        # Parents first: a file is located by the blocks in the manifest of the stage that made it.
+        parents, children = [], []
         for parent in manifest.parents:
             finding = self.check(parent.path, parent.sha256, parent.size, None)
-            findings.append(finding)
+            parents.append(finding)
             target = (self.root / parent.path).resolve()
             if finding.status != "ok" or target == path.resolve():
                 continue
@@ -145,7 +145,11 @@ class _Walk:
                 self.earlier.append(target)
             else:
                 children.append(self.visit(target, _title(above)))
-        return AuditNode(title, name, _facts(manifest), tuple(findings), tuple(children))
+        files = [
+            self.check(ref.path, ref.sha256, ref.size, list(manifest.blocks.get(ref.path, [])) or None)
+            for ref in (*manifest.outputs, *manifest.inputs)
+        ]
+        return AuditNode(title, name, _facts(manifest), (*files, *parents), tuple(children))
 
 
 def _title(manifest: Manifest) -> str:
@@ -172,13 +176,19 @@ def _facts(manifest: Manifest) -> tuple[str, ...]:
 
 
 def _checkpoint_findings(walk: _Walk, marker_path: Path, folder: Path, *, must_exist: bool) -> list[Finding]:
-    marker: dict[str, Any] = json.loads(marker_path.read_text(encoding="utf-8"))
     name = folder.resolve().relative_to(walk.root.resolve()).as_posix()
+    try:
+        marker: dict[str, Any] = json.loads(marker_path.read_text(encoding="utf-8"))
+        files = sorted(marker["files"].items())
+    except (ValueError, KeyError, TypeError, AttributeError):
+        # The iteration's own manifest tells that its copy of the marker changed; nothing in it is believed.
+        return []
     if not folder.is_dir() and not must_exist:
         return [Finding(name, "pruned", "pruned by retention; its hashes are kept")]
+    copy = artifact_ref(marker_path, walk.root)
     return [
-        walk.check(f"{name}/{item}", facts["sha256"], facts["size"], facts.get("blocks"))
-        for item, facts in sorted(marker["files"].items())
+        walk.check(f"{name}/{_MARKER}", copy.sha256, copy.size, block_digests(marker_path)),
+        *(walk.check(f"{name}/{item}", facts["sha256"], facts["size"], facts.get("blocks")) for item, facts in files),
     ]
 
 

@@ -16,13 +16,13 @@ from rangeline.errors import ConfigError
 
 Share = Annotated[float, Field(ge=0, le=1)]
 Positive = Annotated[float, Field(gt=0)]
-Count = Annotated[int, Field(ge=1)]
+Count = Annotated[int, Field(ge=1, strict=True)]
 
 
 class Section(BaseModel):
     """Base of all settings: frozen, and strict about unknown names."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 class GeneratorConfig(Section):
@@ -131,7 +131,7 @@ class IntervalConfig(Section):
 
     alpha: Annotated[float, Field(gt=0, lt=1)] = Field(0.1, description="Allowed miss rate of the intervals")
     ratio: Literal["logistic", "counts"] = "logistic"
-    ratio_l2: Positive = Field(1.0, description="C of the logistic classifier, pseudo-count of cells")
+    ratio_l2: Positive = Field(1.0, description="Strength of the L2 penalty, or pseudo-count of a cell")
     log_cap: Positive = Field(4.0, description="Log-ratios are clipped to [-cap, cap], on both sides alike")
 
 
@@ -161,11 +161,16 @@ class ObjectiveConfig(Section):
 class TrainConfig(Section):
     """The iteration loop."""
 
-    iterations: Annotated[int, Field(ge=1, le=100_000)] = Field(6, description="Sample, judge, bound, update rounds")
+    iterations: Annotated[int, Field(ge=1, le=100_000, strict=True)] = Field(
+        6, description="Sample, judge, bound, update rounds"
+    )
     prompts_per_iteration: Count = Field(16, description="Policy prompts a round")
     ratio_prompts: Count = Field(8, description="Prompts a round for the density ratio, never used for updates")
     audit_prompts: Count = Field(16, description="Labelled prompts a round on which coverage is measured")
     labelled_prompts: Annotated[int, Field(ge=0)] = Field(0, description="Warm-up prompts a round, by the verifier")
+    max_silent_iterations: Count = Field(
+        3, description="Iterations in a row without any advantage before the run stops"
+    )
     on_alarm: Literal["continue", "pause", "stop"] = Field("stop", description="When coverage leaves its band")
     keep_checkpoints: Annotated[int, Field(ge=2)] = 2
 

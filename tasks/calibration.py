@@ -47,6 +47,7 @@ def hold_gate(session: TrainingSession, number: int, report: CoverageReport) -> 
     rows = read_table(folder / "audit_coverage.parquet").to_pydict()
     with session.timed("gate_s"):
         outcome = check_coverage(rows, report, thresholds=thresholds, output=folder / "expectations")
+    session.iteration(number).write_gate(success=outcome.success, failed=outcome.failed)
     show_table(f"coverage-{session.opened.folder.name}", [asdict(report)], f"Coverage at iteration {number}")
     verdict = "all expectations met" if outcome.success else "; ".join(outcome.failed)
     show_markdown(
@@ -58,9 +59,7 @@ def hold_gate(session: TrainingSession, number: int, report: CoverageReport) -> 
     return outcome
 
 
-def show_calibration(workspace_facts: dict[str, object], reliability_json: str) -> None:
-    """Show the calibration report: facts, and predicted against observed reward by score."""
-    lines = ["| predicted | observed | rows |", "|---|---|---|"]
-    lines += [f"| {r['predicted']:.3f} | {r['observed']:.3f} | {r['count']} |" for r in json.loads(reliability_json)]
-    facts = "\n".join(f"- {name}: {value}" for name, value in workspace_facts.items())
-    show_markdown("calibration", f"## Calibration\n\n{facts}\n\n" + "\n".join(lines), "Scorer on the calibration pool")
+def gates_held(session: TrainingSession) -> bool:
+    """Return whether the coverage gate held in every iteration that earlier sittings of the run completed."""
+    paths = [session.iteration(number).folder / "gate.json" for number in range(1, session.opened.done + 1)]
+    return all(json.loads(path.read_text(encoding="utf-8"))["success"] is True for path in paths)

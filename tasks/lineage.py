@@ -58,7 +58,7 @@ def check_calibration(workspace: str, alpha: float) -> dict[str, Any]:
     """
     place, _ = open_workspace(workspace)
     facts = dict(read_manifest(place.calibration / MANIFEST_NAME).facts)
-    require_calibration_rows(int(facts["rows"]), alpha)
+    require_calibration_rows(int(facts["prompts"]), alpha)
     table = (place.calibration / "reliability.json").read_text(encoding="utf-8")
     listed = "\n".join(f"- {name}: {value}" for name, value in facts.items())
     show_markdown("calibration", f"## Calibration\n\n{listed}\n\n```json\n{table}\n```\n", "Scorer and calibration set")

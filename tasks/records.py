@@ -15,6 +15,8 @@ from tasks.tracking import Tracker
 
 POLICY_MODEL = "rangeline-policy"
 SCORER_MODEL = "rangeline-scorer"
+_FAINT_PAIR_WEIGHT = 0.02
+"""Below it the pair weights have all but switched the signal off."""
 
 
 @task(name="start tracking", cache_policy=NO_CACHE, retries=2, retry_delay_seconds=2)
@@ -28,7 +30,11 @@ def start_tracking(session: TrainingSession) -> str:
         return run_id
     run_id = tracker.start_run(folder.name, kind="train", tags={"rangeline.run": key})
     # These may differ between two sittings of one run; parameters may not.
-    free: Any = {"train": {"iterations", "on_alarm", "keep_checkpoints"}, "coverage": True, "evaluate": True}
+    free: Any = {
+        "train": {"iterations", "on_alarm", "keep_checkpoints", "max_silent_iterations"},
+        "coverage": True,
+        "evaluate": True,
+    }
     tracker.log_parameters(run_id, session.config.model_dump(mode="json", exclude=free))
     for stage in ("pools", "calibration"):
         refs = read_manifest(getattr(place, stage) / MANIFEST_NAME).outputs
@@ -79,6 +85,11 @@ def record_iteration(session: TrainingSession, number: int, run_id: str) -> dict
         *(_short(metrics[name]) for name in ("coverage/empirical", "train/accuracy", "interval/mean_width")),
         metrics["advantage/sign_flips"],
     )
+    weight = metrics["advantage/median_pair_weight"]
+    if weight is not None and weight < _FAINT_PAIR_WEIGHT:
+        logger.warning(
+            "iteration %d: half of all pairs weigh less than %.4f; raise advantages.reference_width", number, weight
+        )
     return metrics
 
 

@@ -24,8 +24,8 @@ console = Console(stderr=True)
 
 _LINE_EVERY_S = 20.0
 _ARTIFACT_EVERY_S = 2.0
-_TOLD = ("Running stage", "Stage '", "error:")
-"""Lines of DVC and its stages that a person wants to read; the rest is advice on git."""
+_TOLD = ("Running stage", "Stage '")
+"""Lines of DVC that a person wants to read; the rest is advice on git, and an error is told where it ends the flow."""
 _STAGE_LINE = re.compile(r"progress (\S+) (\d+) (\d+)$")
 
 

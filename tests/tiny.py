@@ -13,6 +13,8 @@ import yaml
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
+from rangeline.config import build_config
+
 ROOT = Path(__file__).resolve().parents[1]
 """The project's own folder."""
 
@@ -31,18 +33,18 @@ SETTINGS = {
     "policy": {"model": "models/base", "precision": "float32", "sampler_dtype": "float32"},
     "sampling": {"group_size": 4, "temperature": 1.0, "max_tokens": 3},
     "judge": {"model": "models/base", "dtype": "float32", "rubric": "rubrics/arithmetic.yaml"},
-    "warmup": {"epochs": 30, "learning_rate": 5.0e-3, "batch_size": 16},
+    "warmup": {"epochs": 8, "learning_rate": 5.0e-3, "batch_size": 16},
     "calibrate": {"trees": 8, "depth": 2},
-    "intervals": {"alpha": 0.2},
+    "intervals": {"alpha": 0.1},
     "objective": {"learning_rate": 1.0e-3},
     "train": {
         "iterations": 2,
-        "prompts_per_iteration": 6,
-        "ratio_prompts": 4,
-        "audit_prompts": 8,
+        "prompts_per_iteration": 8,
+        "ratio_prompts": 6,
+        "audit_prompts": 12,
         "on_alarm": "continue",
     },
-    "coverage": {"min_rows": 8, "min_prompts": 4},
+    "coverage": {"min_rows": 8, "min_prompts": 4, "max_mean_width": 1.0},
     "evaluate": {"samples": 4, "pass_at": [1, 4], "max_prompts": 8},
 }
 """Settings of a tiny workspace; `policy.model` and `judge.model` are replaced by the model's folder."""
@@ -50,9 +52,13 @@ SETTINGS = {
 
 def problems():
     """Return distinct small sums: labelled ones near, unlabelled ones far, and far ones kept for audit and check."""
-    near = [(a, a + d) for a in range(10, 55) for d in (1 + a % 9, 1 + (a + 4) % 9)]
-    far = [(a, a + 1 + a % 9) for a in range(57, 99)]
-    held = [(a, a + 1 + (a + 3) % 9, share) for share, first in (("audit", 57), ("evaluation", 70)) for a in range(first, first + 12)]
+    near = [(a, a + d) for a in range(10, 55) for d in (2, 7)]
+    far = [(a, a + (2 if a % 2 else 7)) for a in range(57, 99)]
+    held = [
+        (a, a + (7 if a % 2 else 2), share)
+        for share, first in (("audit", 57), ("evaluation", 75))
+        for a in range(first, first + 12)
+    ]
     rows = [_row("near", pair, labelled=True) for pair in near]
     rows += [_row("far", pair, labelled=False) for pair in far]
     return rows + [_row("far", pair, labelled=True, share=share) for *pair, share in held]
@@ -109,8 +115,9 @@ def merged(base, over):
 
 
 def write_settings(root, **over):
-    """Write `params.yaml` of a workspace."""
-    (root / "params.yaml").write_text(yaml.safe_dump(merged(SETTINGS, over)))
+    """Write `params.yaml` of a workspace in full, as dvc wants it."""
+    config = build_config(merged(SETTINGS, over), source="tiny workspace")
+    (root / "params.yaml").write_text(yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False))
 
 
 def make_workspace(root, model, tracking, **over):

@@ -20,6 +20,8 @@ from rangeline.errors import CalibrationError
 from rangeline.records import BoolArray, CoverageReport, FloatArray, RewardIntervals
 from rangeline.seeds import stream
 
+_PROMPTS_TO_SEE_AGREEMENT = 6
+"""Fewer prompts with a miss, or with a hit, say nothing of how far rows of one prompt agree."""
 _ROUNDING = 1e-9
 """A truth that set the cutoff lies on the edge of its own interval, give or take rounding: still inside."""
 
@@ -85,7 +87,8 @@ def _effective_rows(sum_P: FloatArray, count_P: FloatArray) -> float:
     num_rows, num_prompts = float(count_P.sum()), len(count_P)
     mean = float(sum_P.sum()) / num_rows
     row_variance = mean * (1 - mean) / num_rows
-    if num_prompts < 2 or row_variance <= 0:
+    few = min(int((sum_P < count_P).sum()), int((sum_P > 0).sum()))
+    if num_prompts < 2 or row_variance <= 0 or few < _PROMPTS_TO_SEE_AGREEMENT:
         return float(num_prompts)  # agreement cannot be seen: as if every prompt were one row
     residual_P = sum_P - mean * count_P
     prompt_variance = num_prompts / (num_prompts - 1) * float((residual_P**2).sum()) / num_rows**2

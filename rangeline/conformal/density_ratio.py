@@ -191,10 +191,15 @@ def _fit_logistic(
 
 
 def _fit_counts(count_U2: FloatArray, pseudo_count: float) -> tuple[float, FloatArray]:
-    smoothed_U2 = count_U2 + pseudo_count
-    total_2 = smoothed_U2.sum(axis=0) + pseudo_count  # all states seen in neither pool are one more cell
-    unseen = math.log(total_2[0] / total_2[1])
-    return unseen, np.log(smoothed_U2[:, 1] / smoothed_U2[:, 0]) + unseen
+    size_2 = count_U2.sum(axis=0)
+    pseudo_2 = (
+        pseudo_count * size_2 / size_2.max()
+    )  # in proportion, or the smaller pool's rare states would be inflated
+    smoothed_U2 = count_U2 + pseudo_2
+    total_2 = smoothed_U2.sum(axis=0) + pseudo_2  # all states seen in neither pool are one more cell
+    sizes = math.log(total_2[0] / total_2[1])
+    unseen = math.log(pseudo_2[1] / pseudo_2[0]) + sizes
+    return unseen, np.log(smoothed_U2[:, 1] / smoothed_U2[:, 0]) + sizes
 
 
 def effective_sample_size(log_weight_C: ArrayLike) -> float:

@@ -100,10 +100,15 @@ def judge_rollouts(  # noqa: PLR0913 - the limit of missing rows is the eighth; 
         missing_N=missing_N,
         coordinates=tuple(item.name for item in rubric.coordinates),
         num_levels=tuple(len(item.levels) for item in rubric.coordinates),
-        judge_digest=hashlib.sha256(f"{judge.digest} {rubric.digest}".encode()).hexdigest(),
+        judge_digest=judge_digest(judge, rubric),
     )
     _require_usable(table, max_missing_share)
     return table
+
+
+def judge_digest(judge: OptionScorer, rubric: Rubric) -> str:
+    """Return the identity of a judge with its rubric: states of two digests must never be mixed."""
+    return hashlib.sha256(f"{judge.digest} {rubric.digest}".encode()).hexdigest()
 
 
 def agreement_shares(prompt_id_N: Sequence[str], extracted_N: Sequence[str | None]) -> list[float | None]:

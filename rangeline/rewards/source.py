@@ -13,23 +13,27 @@ from collections.abc import Sequence
 import numpy as np
 
 from rangeline.errors import BadInputError
-from rangeline.records import RewardIntervals
+from rangeline.records import BoolArray, RewardIntervals
 
 
-def merge(primary: RewardIntervals, override: RewardIntervals) -> RewardIntervals:
-    """Take each row from the override where it has a reward, else from the primary source.
+def merge(
+    primary: RewardIntervals, override: RewardIntervals, *, override_N: BoolArray | None = None
+) -> RewardIntervals:
+    """Take each row from the override where it has a reward, or where told to, else from the primary source.
 
     Parameters
     ----------
     primary
         N intervals.
     override
-        N intervals of the same rollouts, in the same order; its missing rows change nothing.
+        N intervals of the same rollouts, in the same order.
+    override_N
+        Rows that belong to the override whole, missing ones too; None means the rows where it has a reward.
 
     Returns
     -------
     RewardIntervals
-        Missing where both are; its source is named `primary+override`.
+        Missing where the chosen source is; its source is named `primary+override`.
 
     Raises
     ------
@@ -58,13 +62,13 @@ def merge(primary: RewardIntervals, override: RewardIntervals) -> RewardInterval
             "Merge only rewards on one scale."
         )
         raise BadInputError(msg)
-    wins_N = ~override.missing_N
+    wins_N = ~override.missing_N if override_N is None else override_N
     return RewardIntervals(
         prompt_id_N=primary.prompt_id_N,
         lower_N=np.where(wins_N, override.lower_N, primary.lower_N),
         upper_N=np.where(wins_N, override.upper_N, primary.upper_N),
         unbounded_N=np.where(wins_N, override.unbounded_N, primary.unbounded_N),
-        missing_N=primary.missing_N & override.missing_N,
+        missing_N=np.where(wins_N, override.missing_N, primary.missing_N),
         support=primary.support,
         source=f"{primary.source}+{override.source}",
     )

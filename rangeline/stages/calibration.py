@@ -1,7 +1,7 @@
 """Calibration stages: judge the source and calibration pools once, fit the scorer and scale, keep anchors."""
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -49,6 +49,7 @@ class Calibration:
     residual: ResidualScale
     calibration: CalibrationSet
     source: JudgmentTable
+    """Class 0 of the density ratio; rows without a state or a truth are missing."""
 
 
 def _sample_and_judge(
@@ -115,7 +116,12 @@ def fit_calibration(
         levels, scorer.score(levels), truth[use], judgments.num_levels, sigma_min=settings.sigma_min
     )
     scale = _scale(settings, residual)
-    return Calibration(scorer, scale, residual, _calibration_set(scorer, scale, *calibration), judgments)
+    return Calibration(scorer, scale, residual, _calibration_set(scorer, scale, *calibration), _with_truth(*source))
+
+
+def _with_truth(judgments: JudgmentTable, truth_N: FloatArray) -> JudgmentTable:
+    """Mark rows without a truth as missing: the ratio must start from the rows that calibration could use."""
+    return replace(judgments, missing_N=judgments.missing_N | ~np.isfinite(truth_N))
 
 
 def _scale(settings: CalibrateConfig, residual: ResidualScale) -> ScoreScale:
@@ -239,7 +245,8 @@ def load_calibration(workspace: Workspace, config: PipelineConfig) -> Calibratio
     judgments = {pool: read_judgments(folder / f"{pool}_judgments.parquet") for pool in JUDGED_POOLS}
     truth = read_truth(folder / "calibration_truth.parquet")
     calibration = _calibration_set(scorer, scale, judgments["calibration"], truth)
-    return Calibration(scorer, scale, residual, calibration, judgments["source"])
+    source = _with_truth(judgments["source"], read_truth(folder / "source_truth.parquet"))
+    return Calibration(scorer, scale, residual, calibration, source)
 
 
 def anchors(workspace: Workspace, config: PipelineConfig, progress: Progress) -> None:

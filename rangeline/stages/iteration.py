@@ -19,6 +19,7 @@ from rangeline.advantages import compute_advantages, count_sign_flips, median_pa
 from rangeline.config import PipelineConfig
 from rangeline.conformal.coverage import coverage_report, covered_N
 from rangeline.conformal.density_ratio import DensityRatio, fit_density_ratio, overlap_report
+from rangeline.errors import CalibrationError
 from rangeline.lineage import MANIFEST_NAME, atomic_write, read_manifest, write_json, write_manifest
 from rangeline.policy.checkpoint import prune
 from rangeline.policy.worker import PolicyWorker
@@ -51,16 +52,20 @@ SHARES = ("policy", "ratio", "audit")
 
 def pick_rows(rows: Sequence[PromptRow], count: int, *, seed: int, purpose: str, iteration: int) -> list[PromptRow]:
     """Return the prompts of one iteration: epoch after epoch of keyed permutations, so no loader state exists."""
-    count = min(count, len(rows))
-    start = (iteration - 1) * count
-    picked: list[PromptRow] = []
-    while len(picked) < count:
-        epoch, offset = divmod(start + len(picked), len(rows))
-        order = stream(seed, purpose, epoch).permutation(len(rows))
-        taken = {row.prompt_id for row in picked}
-        rest = [rows[i] for i in order[offset:] if rows[i].prompt_id not in taken]
-        picked.extend(rest[: count - len(picked)])
-    return picked
+    total = len(rows)
+    count = min(count, total)
+    first = (iteration - 1) * count
+    last_epoch = (first + count - 1) // total
+    order = np.empty(0, dtype=np.int64)
+    drawn: list[int] = []
+    for epoch in range(last_epoch + 1):
+        # The iteration that straddles two epochs holds this many of the former one; they come late in the new one.
+        straddling = order[total - (epoch * total) % count :] if epoch and (epoch * total) % count else order[:0]
+        fresh = stream(seed, purpose, epoch).permutation(total)
+        order = np.concatenate([fresh[~np.isin(fresh, straddling)], fresh[np.isin(fresh, straddling)]])
+        begin, end = max(first - epoch * total, 0), min(first + count - epoch * total, total)
+        drawn += order[begin:end].tolist() if end > begin else []
+    return [rows[i] for i in drawn]
 
 
 @dataclass(frozen=True)
@@ -111,8 +116,20 @@ class Iteration:
             )
             write_rollouts(self.folder / f"{share}_rollouts.parquet", rollouts)
 
-    def judge(self, judge: FrozenJudge, progress: Progress) -> None:
-        """Map the rollouts of every share to judgment states."""
+    def judge(self, judge: FrozenJudge, calibration: Calibration, progress: Progress) -> None:
+        """Map the rollouts of every share to judgment states.
+
+        Raises
+        ------
+        CalibrationError
+            When the judge or rubric is not the one that calibration asked.
+        """
+        if judge.digest != calibration.source.judge_digest:
+            msg = (
+                f"The judge must be the one of the calibration set, {calibration.source.judge_digest[:12]}; got "
+                f"{judge.digest[:12]} (model, precision or rubric changed). Run 'rangeline calibrate' again."
+            )
+            raise CalibrationError(msg)
         for share in SHARES:
             rollouts, rows = read_rollouts(self.folder / f"{share}_rollouts.parquet"), self._by_id(share)
             judgments = judge_all(judge, rollouts, rows, verify_rollouts(rollouts, rows), progress, f"judge {share}")
@@ -154,10 +171,11 @@ class Iteration:
         for share in ("policy", "audit"):
             intervals = self._judge_intervals(share, calibration)
             if share == "policy" and self.config.train.labelled_prompts:
-                rollouts = read_rollouts(self.folder / "policy_rollouts.parquet")
-                truth = verify_rollouts(rollouts, self._by_id("policy")).truth_N
+                rollouts, rows = read_rollouts(self.folder / "policy_rollouts.parquet"), self._by_id("policy")
+                truth = verify_rollouts(rollouts, rows).truth_N
                 rewards = [None if math.isnan(value) else float(value) for value in truth]
-                intervals = merge(intervals, verifier_intervals(rollouts.prompt_id_N, rewards))
+                labelled_N = np.array([rows[prompt_id].reference is not None for prompt_id in rollouts.prompt_id_N])
+                intervals = merge(intervals, verifier_intervals(rollouts.prompt_id_N, rewards), override_N=labelled_N)
             write_intervals(self.folder / f"{share}_intervals.parquet", intervals)
 
     def cover(self) -> CoverageReport:
@@ -193,6 +211,10 @@ class Iteration:
         )
         write_json(self.folder / "coverage.json", asdict(report))
         return report
+
+    def write_gate(self, *, success: bool, failed: Sequence[str]) -> None:
+        """Keep what the coverage gate said: a repeat of the run must not forget it."""
+        write_json(self.folder / "gate.json", {"success": success, "failed": list(failed)})
 
     def credit(self) -> bool:
         """Turn the policy share's intervals into advantages, beside the midpoint's; return whether any is not zero."""
@@ -234,8 +256,9 @@ class Iteration:
         report = worker.update(batch)
         progress("update policy", 1, 1)
         facts = asdict(report)
-        facts.pop("seconds", None)
-        write_json(self.folder / "update.json", facts)
+        facts.pop("seconds")
+        # An update that was not made has no loss; its zeros are no measurements.
+        write_json(self.folder / "update.json", {"skipped": True} if report.skipped else facts)
         checkpoint = self.run.checkpoint(self.number)
         worker.save(checkpoint, {"iteration": self.number, "run": self.run.name})
         atomic_write(self.folder / "checkpoint.json", (checkpoint / "COMPLETE").read_bytes())
@@ -255,8 +278,17 @@ class Iteration:
             for name in ("rollouts.parquet", "judgments.parquet", "intervals.parquet")
             if (share, name) != ("ratio", "intervals.parquet")
         }
-        documents = ("ratio.json", "coverage.json", "credit.json", "update.json", "metrics.json", "checkpoint.json")
-        names = [*tables, "advantages.parquet", "audit_coverage.parquet", *documents]
+        documents = (
+            "ratio.json",
+            "coverage.json",
+            "credit.json",
+            "update.json",
+            "metrics.json",
+            "checkpoint.json",
+        )
+        # The gate is the pipeline's: who runs the steps by hand may go without one.
+        gate = ["gate.json"] if (self.folder / "gate.json").is_file() else []
+        names = [*tables, "advantages.parquet", "audit_coverage.parquet", *documents, *gate]
         calibration = read_manifest(self.workspace.calibration / MANIFEST_NAME)
         write_manifest(
             self.folder / MANIFEST_NAME,
@@ -302,7 +334,7 @@ class Iteration:
             **{f"ratio/{name}": overlap[name] for name in overlap if name not in ("num_source", "num_target")},
             **read("credit.json"),
             "judge/unknown_share": judgments.unknown_share,
-            **{f"policy/{name}": value for name, value in update.items() if isinstance(value, int | float)},
+            **{f"policy/{name}": value for name, value in update.items() if name != "skipped"},
             "train/accuracy": float(np.mean(known)) if known else None,
             "budget/rollouts": sum(len(item) for item in rollouts),
             "budget/tokens": sum(len(ids) for item in rollouts for ids in item.token_ids_N),

@@ -1,7 +1,7 @@
 """What every stage needs around a rollout: the judge with its cache, the suites' verdicts, and the sampling engine."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,11 +12,11 @@ import torch
 from rangeline.config import JudgeConfig, PipelineConfig
 from rangeline.errors import ModelLoadError
 from rangeline.judge.cache import VerdictCache
-from rangeline.judge.judgment import judge_rollouts
+from rangeline.judge.judgment import judge_digest, judge_rollouts
 from rangeline.judge.option_scorer import ChoiceJudge, OptionScorer
 from rangeline.judge.rubric import Rubric, parse_rubric
 from rangeline.prompts.duplicates import text_of
-from rangeline.records import FloatArray, JudgmentTable, PromptRow, RolloutSet, SamplingPlan
+from rangeline.records import UNKNOWN, BoolArray, FloatArray, JudgmentTable, PromptRow, RolloutSet, SamplingPlan
 from rangeline.rollout.engine import EncodedPrompt
 from rangeline.rollout.pretrained import Pretrained, encode_prompt, load_pretrained
 from rangeline.rollout.transformers_engine import TransformersEngine
@@ -33,6 +33,8 @@ class Verdicts:
     truth_N: FloatArray
     """Reward by the reference; NaN on unlabelled prompts and where no verdict could be made."""
     reason_N: tuple[str, ...]
+    unscorable_N: BoolArray
+    """True where nobody could give a reward: cut off before an answer, or several answers. Missing, never 0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +45,11 @@ class FrozenJudge:
     scorer: OptionScorer
     cache: VerdictCache
     max_missing_share: float
+
+    @property
+    def digest(self) -> str:
+        """Identity of model and rubric together, as judgment tables carry it."""
+        return judge_digest(self.scorer, self.rubric)
 
 
 def to_accelerator(model: Any) -> Any:
@@ -85,13 +92,16 @@ def verify_rollouts(rollouts: RolloutSet, rows: Mapping[str, PromptRow]) -> Verd
     """Extract every answer, and verify those of labelled prompts."""
     extracted: list[str | None] = []
     truth, reasons = np.full(len(rollouts), np.nan), []
+    unscorable = np.zeros(len(rollouts), dtype=bool)
     for i, prompt_id in enumerate(rollouts.prompt_id_N):
         row = rows[prompt_id]
         suite = get_suite(row.suite)
         completion = rollouts.completion_N[i]
         truncated = rollouts.finish_reason_N[i] == "length"
         extraction = suite.extract(completion, row, truncated=truncated)
-        extracted.append(extraction.value if extraction.status == "found" else None)
+        answer = extraction.value if extraction.status == "found" else None
+        extracted.append(None if answer is None else suite.canonical(answer))
+        unscorable[i] = extraction.status == "ambiguous" or (truncated and answer is None)
         if row.reference is None:
             reasons.append("unlabelled")
             continue
@@ -99,7 +109,7 @@ def verify_rollouts(rollouts: RolloutSet, rows: Mapping[str, PromptRow]) -> Verd
         reasons.append(verdict.reason)
         if verdict.reward is not None:
             truth[i] = verdict.reward
-    return Verdicts(tuple(extracted), truth, tuple(reasons))
+    return Verdicts(tuple(extracted), truth, tuple(reasons), unscorable)
 
 
 def open_judge(workspace: Workspace, config: JudgeConfig, *, trust_remote_code: bool = False) -> FrozenJudge:
@@ -133,8 +143,8 @@ def judge_all(
     progress: Progress,
     label: str,
 ) -> JudgmentTable:
-    """Map every rollout to its judgment state."""
-    return judge_rollouts(
+    """Map every rollout to its judgment state; what nobody could score is missing, whatever the judge says."""
+    table = judge_rollouts(
         rollouts,
         prompt_text={prompt_id: text_of(rows[prompt_id]) for prompt_id in set(rollouts.prompt_id_N)},
         extracted_N=verdicts.extracted_N,
@@ -144,3 +154,6 @@ def judge_all(
         max_missing_share=judge.max_missing_share,
         progress=partial(progress, label),
     )
+    missing_N = table.missing_N | verdicts.unscorable_N
+    levels_NK = np.where(missing_N[:, None], UNKNOWN, table.levels_NK)
+    return replace(table, missing_N=missing_N, levels_NK=levels_NK)

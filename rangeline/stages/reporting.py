@@ -163,7 +163,7 @@ def summarise(workspace: Workspace, run: RunFolder, evaluations: tuple[DomainEva
     config = started["config"]
     rows = {row.prompt_id: row for pool in ("policy", "warmup") for row in read_pool(workspace, pool)}
     iterations = _iterations(run, done)
-    shown = sorted({1, done} - {0})
+    shown = sorted({1, done}) if done else []
     card = {
         f"{section}.{name}": value
         for section in ("policy", "sampling", "judge", "intervals", "advantages", "objective", "train", "coverage")
@@ -193,7 +193,11 @@ def summarise(workspace: Workspace, run: RunFolder, evaluations: tuple[DomainEva
             item for number in shown for item in _transcripts(workspace, run.iteration(number), number, rows)
         ),
         lineage=_lineage(workspace, run, done),
-        budget={name: sum(row[name] for row in iterations) for name in totals if all(name in r for r in iterations)},
+        budget={
+            name.removeprefix("budget/"): sum(row[name] for row in iterations)
+            for name in totals
+            if all(name in r for r in iterations)
+        },
         confidence=config["evaluate"]["confidence"],
         band_confidence=config["coverage"]["confidence"],
     )

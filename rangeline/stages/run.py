@@ -13,10 +13,11 @@ from rangeline.config import PipelineConfig
 from rangeline.errors import CalibrationError, CheckpointError, ConfigError
 from rangeline.lineage import MANIFEST_NAME, digest_file, digest_json, read_manifest, write_json
 from rangeline.policy.checkpoint import is_complete
+from rangeline.rollout.pretrained import resolve_dtype
 from rangeline.stages.workspace import Workspace
 
 # These say how long or how strictly a run goes on, not what an iteration computes: a run may be resumed with others.
-_FREE_TRAIN_SETTINGS = frozenset({"iterations", "on_alarm", "keep_checkpoints"})
+_FREE_TRAIN_SETTINGS = frozenset({"iterations", "on_alarm", "keep_checkpoints", "max_silent_iterations"})
 _FREE_SECTIONS = frozenset({"coverage", "evaluate"})
 
 
@@ -60,6 +61,9 @@ def run_identity(workspace: Workspace, config: PipelineConfig) -> str:
         When calibration or warm-up has not been made.
     """
     settings = config.model_dump(mode="json", exclude=set(_FREE_SECTIONS))
+    # "auto" may mean another precision on another machine, which is another computation.
+    for key in ("precision", "sampler_dtype"):
+        settings["policy"][key] = resolve_dtype(settings["policy"][key])
     settings["train"] = {key: v for key, v in settings["train"].items() if key not in _FREE_TRAIN_SETTINGS}
     made = {}
     for name in ("pools", "warmup", "calibration"):
@@ -125,7 +129,9 @@ def read_run(folder: RunFolder) -> dict[str, Any]:
 def last_complete(folder: RunFolder) -> tuple[int, tuple[str, ...]]:
     """Return the number of the last usable iteration (0 for none) and what newer remains were passed over."""
     passed_over = []
-    numbers = sorted((int(item.name) for item in (folder.root / "checkpoints").glob("[0-9]*")), reverse=True)
+    # A stopped writer leaves names such as 000003.partial-41, which are no checkpoints.
+    names = (item.name for item in (folder.root / "checkpoints").glob("[0-9]*"))
+    numbers = sorted((int(name) for name in names if name.isdigit()), reverse=True)
     for number in numbers:
         if not is_complete(folder.checkpoint(number)):
             passed_over.append(f"checkpoint {number}: not complete")
@@ -154,10 +160,10 @@ def resolve_checkpoint(workspace: Workspace, name: str) -> Path:
     if name == "warmup":
         return workspace.warmup
     path = workspace.root / name
-    if (path / "policy").is_dir():
+    if path.resolve().is_relative_to(workspace.root.resolve()) and (path / "policy").is_dir():
         return path
     folder = RunFolder(workspace.runs / name)
-    if (folder.root / "run.json").is_file():
+    if Path(name).name == name and (folder.root / "run.json").is_file():
         done, _ = last_complete(folder)
         if done:
             return folder.checkpoint(done)

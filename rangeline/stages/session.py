@@ -43,10 +43,11 @@ class TrainingSession:
         self, workspace: Workspace, config: PipelineConfig, *, run: str | None = None, progress: Progress = silent
     ) -> None:
         self.workspace, self.config, self.progress = workspace, config, progress
-        self.opened: OpenedRun = open_run(workspace, config, run)
         self.timings: dict[str, float] = {}
         self.calibration = load_calibration(workspace, config)
-        require_calibration_rows(len(self.calibration.calibration.truth_C), config.intervals.alpha)
+        # Rollouts of one prompt depend on each other: it is prompts that must be enough.
+        require_calibration_rows(len(set(self.calibration.calibration.prompt_id_C)), config.intervals.alpha)
+        self.opened: OpenedRun = open_run(workspace, config, run)
 
     def __enter__(self) -> Self:
         """Load policy and judge, and restore the last complete checkpoint."""
@@ -89,7 +90,7 @@ class TrainingSession:
     def judge_states(self, number: int) -> None:
         """Step 2: judgment states."""
         with self.timed("judge_s"):
-            self.iteration(number).judge(self.judge, self.progress)
+            self.iteration(number).judge(self.judge, self.calibration, self.progress)
 
     def bound(self, number: int) -> None:
         """Step 3: density ratio and reward intervals."""
@@ -109,14 +110,23 @@ class TrainingSession:
         Raises
         ------
         NoSignalError
-            When every advantage is zero.
+            When every advantage was zero for too many iterations in a row.
         """
         with self.timed("update_s"):
             iteration = self.iteration(number)
-            if not iteration.credit():
+            silent = 0 if iteration.credit() else 1 + self._silent_before(number)
+            if silent >= self.config.train.max_silent_iterations:
                 msg = (
-                    f"Iteration {number} must have an advantage that is not zero; got none in run "
-                    f"'{self.opened.folder.name}'. Take harder or easier prompts, a larger group, or another estimator."
+                    f"An advantage must differ from zero within {silent} iterations; got none up to iteration {number} "
+                    f"of run '{self.opened.folder.name}'. Take harder or easier prompts, a larger group, a higher "
+                    "sampling.max_tokens if completions are cut off, or another estimator."
                 )
                 raise NoSignalError(msg)
             iteration.update(self.worker, self.progress)
+
+    def _silent_before(self, number: int) -> int:
+        """Count the iterations right before this one that had no advantage."""
+        count = 0
+        while number - count > 1 and self.iteration(number - count - 1).metrics()["advantage/active_share"] == 0:
+            count += 1
+        return count

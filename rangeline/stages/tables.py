@@ -16,7 +16,8 @@ from rangeline.records import Advantages, FloatArray, JudgmentTable, RewardInter
 
 def write_table(path: Path, columns: Mapping[str, Any], *, about: Mapping[str, str] | None = None) -> None:
     """Write named columns of one length, with optional text facts in the file's metadata."""
-    arrays = {name: pa.array(np.asarray(v) if isinstance(v, np.ndarray) else v) for name, v in columns.items()}
+    # from_pandas: NaN, which marks what is missing in an array, is null in the file.
+    arrays = {name: pa.array(values, from_pandas=True) for name, values in columns.items()}
     table = pa.table(arrays).replace_schema_metadata(dict(about or {}))
     with atomic_path(path) as partial:
         pq.write_table(table, partial)

@@ -164,6 +164,9 @@ def choose_workspace(
     if all(getattr(config, name) == getattr(own, name) for name in VERSIONED_SECTIONS):
         return Workspace(root.resolve()), config
     name = config_file.stem if config_file else f"set-{digest_json(values)[:8]}"
+    if not name.strip("."):
+        msg = f"Settings file must have a name to call its workspace by; got '{config_file}'. Rename it."
+        raise ConfigError(msg)
     workspace = Workspace((root / "workspaces" / name).resolve())
     beside = (config_file.parent if config_file else root, root, PROJECT_HOME)
     config = _fill(workspace, values, beside)
@@ -189,9 +192,12 @@ def _copy_if_changed(source: Path, target: Path) -> None:
 def _fill(workspace: Workspace, values: Mapping[str, Any], beside: Sequence[Path]) -> PipelineConfig:
     """Write a derived workspace: settings, pipeline file, and copies of the files that it reads."""
     config = build_config(values, source=str(workspace.params))
-    files = []
+    files: list[str] = []
     for name in config.data.files:
         found = _find(name, beside)
+        if f"data/raw/{found.name}" in files:
+            msg = f"'data.files' must have distinct names; got '{found.name}' twice. Rename one of the files."
+            raise ConfigError(msg)
         _copy_if_changed(found, workspace.raw / found.name)
         files.append(f"data/raw/{found.name}")
     rubric = _find(config.judge.rubric, beside)

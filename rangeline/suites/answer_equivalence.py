@@ -72,6 +72,18 @@ def parse_number(text: str) -> Fraction | None:
     return Fraction(Decimal(above)) / divisor if divisor else None
 
 
+def canonical_number(answer: str) -> str:
+    """Return one writing for all writings of a number; a text that is no number stays as it is.
+
+    Examples
+    --------
+    >>> canonical_number("1,000"), canonical_number("1000.0"), canonical_number("six")
+    ('1000', '1000', 'six')
+    """
+    value = parse_number(answer)
+    return answer if value is None else str(value)
+
+
 def numbers_equal(answer: str, reference: str) -> bool:
     """Say whether an answer and a reference are the same number, exactly.
 

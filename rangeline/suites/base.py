@@ -59,6 +59,9 @@ class Suite(Protocol):
     def extract(self, completion: str, row: PromptRow, *, truncated: bool = False) -> Extraction:
         """Return the final answer of a completion: found, absent or ambiguous."""
 
+    def canonical(self, answer: str) -> str:
+        """Return one writing for all answers that `verify` holds equal, so that votes count answers, not writings."""
+
     def verify(self, completion: str, row: PromptRow, *, truncated: bool = False) -> Verdict:
         """Return the verdict on a completion of a labelled row."""
 

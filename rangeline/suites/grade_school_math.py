@@ -5,7 +5,7 @@ hold the whole worked solution, whose part after the last `####` is the answer. 
 """
 
 from rangeline.records import ChatMessage, PromptRow
-from rangeline.suites.answer_equivalence import numbers_equal
+from rangeline.suites.answer_equivalence import canonical_number, numbers_equal
 from rangeline.suites.answer_extraction import closed_part, extract_hashed_number
 from rangeline.suites.base import Extraction, Verdict, render_chat, require_reference, verdict_of
 
@@ -29,6 +29,10 @@ class GradeSchoolMath:
     def extract(self, completion: str, row: PromptRow, *, truncated: bool = False) -> Extraction:
         """Return the last marked number; a cut-off completion is read without its last word."""
         return extract_hashed_number(closed_part(completion) if truncated else completion)
+
+    def canonical(self, answer: str) -> str:
+        """Return the number in one writing."""
+        return canonical_number(answer)
 
     def verify(self, completion: str, row: PromptRow, *, truncated: bool = False) -> Verdict:
         """Return whether the marked number equals the reference's.

@@ -55,6 +55,10 @@ class MultipleChoice:
         """Return the chosen letter; a cut-off completion is read without its last word."""
         return extract_choice(closed_part(completion) if truncated else completion, len(options_of(row)))
 
+    def canonical(self, answer: str) -> str:
+        """Return the letter itself."""
+        return answer
+
     def verify(self, completion: str, row: PromptRow, *, truncated: bool = False) -> Verdict:
         """Return whether the chosen letter is the reference's.
 

@@ -6,7 +6,7 @@ reward interval is calibrated against a plain truth.
 """
 
 from rangeline.records import ChatMessage, PromptRow
-from rangeline.suites.answer_equivalence import numbers_equal
+from rangeline.suites.answer_equivalence import canonical_number, numbers_equal
 from rangeline.suites.answer_extraction import closed_part, extract_bare_number
 from rangeline.suites.base import Extraction, Verdict, render_chat, require_reference, verdict_of
 
@@ -29,6 +29,10 @@ class ReasoningGym:
     def extract(self, completion: str, row: PromptRow, *, truncated: bool = False) -> Extraction:
         """Return the number of the reply; a cut-off reply is read without its last word."""
         return extract_bare_number(closed_part(completion) if truncated else completion, truncated=truncated)
+
+    def canonical(self, answer: str) -> str:
+        """Return the number in one writing."""
+        return canonical_number(answer)
 
     def verify(self, completion: str, row: PromptRow, *, truncated: bool = False) -> Verdict:
         """Return whether the number of the reply equals the reference.

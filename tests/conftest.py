@@ -1,0 +1,118 @@
+"""A quiet environment, one Prefect server, one migrated tracking store, and workspaces in miniature."""
+
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+import pytest
+
+HOMES = pytest.StashKey[Path]()
+
+
+def pytest_configure(config):
+    """Send homes, caches and remotes of all tools to one folder, before any tool is imported."""
+    home = Path(tempfile.mkdtemp(prefix="rangeline-tests-"))
+    config.stash[HOMES] = home
+    os.environ.update(
+        {
+            "DO_NOT_TRACK": "true",
+            "DVC_GLOBAL_CONFIG_DIR": str(home / "dvc-global"),
+            "DVC_NO_ANALYTICS": "1",
+            "DVC_SITE_CACHE_DIR": str(home / "dvc-site"),
+            "DVC_SYSTEM_CONFIG_DIR": str(home / "dvc-system"),
+            "GIT_CONFIG_GLOBAL": os.devnull,
+            "GX_ANALYTICS_ENABLED": "false",
+            "HF_HOME": str(home / "hub"),
+            "HF_HUB_DISABLE_PROGRESS_BARS": "1",
+            "HF_HUB_DISABLE_TELEMETRY": "1",
+            "HF_HUB_OFFLINE": "1",
+            "MLFLOW_DISABLE_TELEMETRY": "true",
+            "OMP_NUM_THREADS": "1",
+            "PREFECT_HOME": str(home / "prefect"),
+            "PREFECT_LOGGING_LEVEL": "CRITICAL",
+            "PREFECT_LOGGING_TO_API_WHEN_MISSING_FLOW": "ignore",
+            "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+            "PREFECT_SERVER_LOGGING_LEVEL": "CRITICAL",
+            "RANGELINE_CACHE": str(home / "cache"),
+            "RANGELINE_DVC_REMOTE": str(home / "remote"),
+            "TOKENIZERS_PARALLELISM": "false",
+            "TRANSFORMERS_VERBOSITY": "error",
+            "XDG_CACHE_HOME": str(home / "xdg-cache"),
+            "XDG_CONFIG_HOME": str(home / "xdg-config"),
+            "XDG_DATA_HOME": str(home / "xdg-data"),
+            "XDG_STATE_HOME": str(home / "xdg-state"),
+        }
+    )
+    for name in ("MLFLOW_TRACKING_URI", "PREFECT_API_KEY", "PREFECT_API_URL", "RANGELINE_POLICY"):
+        os.environ.pop(name, None)
+
+
+def pytest_unconfigure(config):
+    """Remove that folder."""
+    shutil.rmtree(config.stash[HOMES], ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def prefect_server():
+    """Run one real Prefect server for all tests that ask for it; give its address."""
+    from prefect.settings import PREFECT_API_URL
+    from prefect.testing.utilities import prefect_test_harness
+
+    with prefect_test_harness(server_startup_timeout=120):
+        yield PREFECT_API_URL.value()
+
+
+@pytest.fixture(scope="session")
+def tracking_store(tmp_path_factory):
+    """Migrate one tracking database, to be copied into workspaces: migrating takes seconds."""
+    from mlflow import MlflowClient
+
+    path = tmp_path_factory.mktemp("tracking") / "mlflow.db"
+    MlflowClient(f"sqlite:///{path}").search_experiments()
+    return path
+
+
+@pytest.fixture(scope="session")
+def tiny_model_folder(tmp_path_factory):
+    """Save the small random model that is policy and judge."""
+    from tiny import save_model
+
+    return save_model(tmp_path_factory.mktemp("model") / "base")
+
+
+@pytest.fixture(scope="session")
+def tiny_workspace(tiny_model_folder, tracking_store):
+    """Give the maker of tiny workspaces: a folder, and settings that differ from the usual."""
+    from tiny import make_workspace
+
+    def make(folder, **over):
+        return make_workspace(folder, tiny_model_folder, tracking_store, **over)
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def calibrated_workspace(tiny_workspace, prefect_server, tmp_path_factory):
+    """Run prepare, warmup and calibrate once, through their flows; not to be changed, but copied."""
+    from flows.calibrate_judge import CalibrateRequest, calibrate
+    from flows.common import DataRequest
+    from flows.prepare_data import PrepareRequest, prepare
+    from flows.warm_up_policy import warmup
+
+    root = tiny_workspace(tmp_path_factory.mktemp("calibrated") / "work space")
+    prepare(PrepareRequest(workspace=str(root)))
+    warmup(DataRequest(workspace=str(root)))
+    calibrate(CalibrateRequest(workspace=str(root), alpha=0.1))
+    return root
+
+
+@pytest.fixture(scope="session")
+def copied_workspace(calibrated_workspace, tracking_store):
+    """Give the maker of copies of the calibrated workspace."""
+    from tiny import copy_workspace
+
+    def copy(folder):
+        return copy_workspace(calibrated_workspace, folder, tracking_store)
+
+    return copy

@@ -1,0 +1,80 @@
+"""What happens when the coverage gate closes: stop before the update, or go on and remember it."""
+
+import json
+import shutil
+
+import pytest
+
+from flows.common import TrainRequest
+from flows.train_policy import train
+from rangeline.config import CoverageConfig, TrainConfig
+from rangeline.errors import CoverageAlarmError
+from rangeline.stages.workspace import open_workspace
+from tasks.tracking import Tracker
+
+pytestmark = pytest.mark.usefixtures("prefect_server")
+
+
+def closed_request(root, on_alarm, **coverage):
+    """Ask for a run whose gate closes in every iteration: no interval is that narrow."""
+    _, config = open_workspace(root)
+    gate = CoverageConfig(min_rows=8, min_prompts=4, max_mean_width=1e-6)
+    settings = config.train.model_dump() | {"on_alarm": on_alarm}
+    return TrainRequest(
+        workspace=str(root),
+        run="alarmed",
+        train=TrainConfig(**settings),
+        intervals=config.intervals,
+        advantages=config.advantages,
+        objective=config.objective,
+        coverage=gate.model_copy(update=coverage),
+    )
+
+
+@pytest.fixture(scope="module")
+def stopped(copied_workspace, tmp_path_factory):
+    """Return a workspace with a run that stopped at its first alarm, and the error."""
+    root = copied_workspace(tmp_path_factory.mktemp("alarm") / "work")
+    with pytest.raises(CoverageAlarmError, match="mean width must be at most 1e-06") as caught:
+        train(closed_request(root, "stop"))
+    return root, str(caught.value)
+
+
+def test_stop_names_iteration_reason_and_way_on(stopped):
+    """The alarm says which iteration failed, why, where the page is, and how to go on."""
+    root, message = stopped
+    assert "iteration 1 failed" in message
+    assert str(root / "runs/alarmed/iterations/000001/expectations/data_docs/index.html") in message
+    assert "train.on_alarm=continue" in message
+
+
+def test_stop_comes_before_the_update_and_keeps_the_evidence(stopped):
+    """No advantage, update or checkpoint is made; rollouts, intervals and the expectation result are kept."""
+    root, _ = stopped
+    folder = root / "runs/alarmed/iterations/000001"
+    names = {path.name for path in folder.iterdir()}
+    assert {"policy_rollouts.parquet", "policy_intervals.parquet", "audit_coverage.parquet", "coverage.json"} <= names
+    assert not names & {"advantages.parquet", "update.json", "checkpoint.json", "manifest.json"}
+    assert not (root / "runs/alarmed/checkpoints").exists()
+    assert json.loads((folder / "expectations/result.json").read_text())["success"] is False
+
+
+def test_stopped_run_is_tracked_as_failed(stopped):
+    """The tracking run of a stopped training is FAILED and has no child for the iteration that was not done."""
+    root, _ = stopped
+    tracker = Tracker.open(root)
+    runs = tracker.client.search_runs([tracker.experiment_id])
+    assert [("alarmed", "FAILED")] == [(item.info.run_name, item.info.status) for item in runs]
+
+
+def test_continue_goes_on_in_the_same_run_and_remembers(stopped, tmp_path):
+    """The same run with `continue` does all iterations; that its gate closed is remembered in every later sitting."""
+    root = shutil.copytree(stopped[0], tmp_path / "work", symlinks=True)
+    first = train(closed_request(root, "continue"))
+    assert ("alarmed", 2, False) == (first["run"], first["iteration"], first["covered"])
+    assert (root / "runs/alarmed/checkpoints/000002/COMPLETE").is_file()
+    again = train(closed_request(root, "continue"))
+    assert first == again
+    more = closed_request(root, "continue", max_mean_width=1.0)
+    longer = more.model_copy(update={"train": more.train.model_copy(update={"iterations": 3})})
+    assert train(longer)["covered"] is False

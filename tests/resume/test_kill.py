@@ -1,0 +1,208 @@
+"""A training run that is killed outright goes on with the same command and ends with the same bytes."""
+
+import functools
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from tiny import cli
+
+from rangeline.lineage import atomic_write, digest_file
+from rangeline.stages.run import RunFolder, last_complete
+
+ITERATIONS = 3
+DEADLINE_S = 180
+MARK = "RANGELINE_TEST_MARK"
+
+
+@pytest.fixture
+def mark(monkeypatch):
+    """Put a word into the environment by which every process that comes of this test is known."""
+    word = uuid.uuid4().hex
+    monkeypatch.setenv(MARK, word)
+    monkeypatch.setenv("COLUMNS", "200")
+    yield word
+    for pid in marked(word):
+        os.kill(pid, signal.SIGKILL)
+
+
+def marked(word):
+    """Return the living processes but this one whose environment holds the word."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit() or int(entry.name) == os.getpid():
+            continue
+        try:
+            environ, state = (
+                (entry / "environ").read_bytes(),
+                (entry / "stat").read_text().rpartition(")")[2].split()[0],
+            )
+        except OSError:  # ended while being looked at, or not ours
+            continue
+        if f"{MARK}={word}".encode() in environ and state != "Z":
+            found.append(int(entry.name))
+    return found
+
+
+def wait_for_none(word, seconds=3.0):
+    """Return the marked processes that are still alive after a while."""
+    deadline = time.monotonic() + seconds
+    while (alive := marked(word)) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return alive
+
+
+def train(root, server):
+    """Start the training command on a workspace."""
+    words = ("train", "-w", root, "--run", "r", "--set", f"train.iterations={ITERATIONS}")
+    return cli(*words, environ={"PREFECT_API_URL": server})
+
+
+def finish(process):
+    """Wait for a command to succeed, and return what it said."""
+    text, _ = process.communicate(timeout=DEADLINE_S)
+    assert process.returncode == 0, text
+    assert "Traceback" not in text
+    return text
+
+
+def kill_when(process, root, pattern):
+    """Kill the command's process group as soon as a file of the run appears; return what it had said."""
+    deadline = time.monotonic() + DEADLINE_S
+    folder, name = (root / "runs" / "r" / pattern).parent, Path(pattern).name
+    while not any(folder.glob(name)):
+        assert process.poll() is None, process.communicate()[0]
+        assert time.monotonic() < deadline
+        time.sleep(0.0005)
+    os.killpg(process.pid, signal.SIGKILL)
+    return process.communicate(timeout=DEADLINE_S)[0]
+
+
+def result_of(root):
+    """Return the digest of every file of a finished run that has no clock in it."""
+    run = root / "runs" / "r"
+    files = [path for path in (*run.glob("checkpoints/*/**/*"), *run.glob("iterations/*/*")) if path.is_file()]
+    files.append(run / "run.json")
+    ours = [path for path in files if path.name != "timings.json" and ".partial-" not in path.name]
+    return {path.relative_to(run).as_posix(): digest_file(path) for path in ours}
+
+
+def resumption(root):
+    """Return what the next command must say about where it goes on."""
+    done, _ = last_complete(RunFolder(root / "runs" / "r"))
+    if done == ITERATIONS:
+        return rf"run r is complete: {done} iterations"
+    return rf"run r resumes after iteration {done} of {ITERATIONS}" if done else "run r starts at iteration 1 of 3"
+
+
+@pytest.fixture(scope="module")
+def undisturbed(copied_workspace, prefect_server, tmp_path_factory):
+    """Start a run that nobody kills; give a function that waits for it and returns what it ended with."""
+    root = copied_workspace(tmp_path_factory.mktemp("undisturbed") / "work")
+    process = train(root, prefect_server)
+
+    @functools.cache
+    def wait():
+        assert "run r starts at iteration 1 of 3" in finish(process)
+        return result_of(root)
+
+    yield wait
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait(timeout=DEADLINE_S)
+
+
+def test_the_undisturbed_run_ends_with_all_that_is_compared(undisturbed):
+    """Weights, optimiser, metrics and manifests are among the compared files, of the checkpoints that are kept."""
+    names = {"policy/model.safetensors", "optimizer.safetensors", "state.json", "COMPLETE"}
+    assert {f"checkpoints/{n:06d}/{name}" for n in (2, 3) for name in names} <= set(undisturbed())
+    documents = {"metrics.json", "manifest.json", "policy_rollouts.parquet", "advantages.parquet"}
+    assert {f"iterations/{n:06d}/{name}" for n in (1, 2, 3) for name in documents} <= set(undisturbed())
+    assert not any("checkpoints/000001" in name for name in undisturbed())
+
+
+def test_a_run_killed_three_times_ends_with_the_same_bytes(
+    undisturbed, copied_workspace, prefect_server, tmp_path, mark
+):
+    """Killed while sampling, after bounding, and while a checkpoint is written, a run still ends with equal bytes."""
+    root = copied_workspace(tmp_path / "work")
+    expected = "run r starts at iteration 1 of 3"
+    for pattern in (
+        "iterations/000002/policy_rollouts.parquet",
+        "iterations/000002/a*_coverage.parquet",
+        "checkpoints/000003*",
+    ):
+        text = kill_when(train(root, prefect_server), root, pattern)
+        assert re.search(expected, text), text
+        assert [] == wait_for_none(mark)
+        expected = resumption(root)
+    assert re.search(expected, finish(train(root, prefect_server)))
+    assert undisturbed() == result_of(root)
+    assert [] == wait_for_none(mark)
+
+
+def test_the_unfinished_file_of_a_killed_writer_is_swept(tmp_path):
+    """Writing a file again removes what a writer that no longer lives had begun, and leaves alone a living one's."""
+    dead = subprocess.Popen([sys.executable, "-c", ""])
+    dead.wait()
+    target, begun = tmp_path / "coverage.json", tmp_path / f".coverage.json.partial-{dead.pid}"
+    living = tmp_path / f".coverage.json.partial-{os.getppid()}"
+    for path in (begun, living):
+        path.write_text("{")
+    atomic_write(target, "{}")
+    assert {target, living} == set(tmp_path.iterdir())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        "run.json",
+        "iterations/000001/policy_rollouts.parquet",
+        "iterations/000001/manifest.json",
+        "iterations/000002/audit_judgments.parquet",
+        "iterations/000002/ratio.json",
+        "iterations/000002/policy_intervals.parquet",
+        "iterations/000002/expectations/result.json",
+        "iterations/000002/advantages.parquet",
+        "iterations/000002/update.json",
+        "checkpoints/000002*",
+        "checkpoints/000002",
+        "iterations/000002/checkpoint.json",
+        "iterations/000002/manifest.json",
+        "iterations/000002/timings.json",
+        "iterations/000003/manifest.json",
+    ],
+)
+def test_a_run_killed_at_any_moment_ends_with_the_same_bytes(
+    pattern, undisturbed, copied_workspace, prefect_server, tmp_path, mark
+):
+    """Whatever file was the last to appear, the same command goes on from the last whole iteration to equal bytes."""
+    root = copied_workspace(tmp_path / "work")
+    kill_when(train(root, prefect_server), root, pattern)
+    assert [] == wait_for_none(mark)
+    expected = resumption(root)
+    assert re.search(expected, finish(train(root, prefect_server)))
+    assert undisturbed() == result_of(root)
+    assert [] == wait_for_none(mark)
+
+
+@pytest.mark.slow
+def test_a_killed_flow_leaves_no_server_behind(copied_workspace, tmp_path, mark):
+    """Killed alone, without its group, a command that started its own Prefect server takes that server with it."""
+    root = copied_workspace(tmp_path / "work")
+    process = cli("train", "-w", root, "--run", "r", "--set", f"train.iterations={ITERATIONS}")
+    folder = root / "runs" / "r" / "iterations" / "000001"
+    deadline = time.monotonic() + DEADLINE_S
+    while not folder.is_dir() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait(timeout=DEADLINE_S)
+    assert [] == wait_for_none(mark, 10.0)

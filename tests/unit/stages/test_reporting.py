@@ -1,0 +1,129 @@
+"""Reports: a page and a table that say what the run's files say."""
+
+import json
+
+import pytest
+
+from rangeline.errors import ConfigError
+from rangeline.evaluation.comparison import PairedDifference
+from rangeline.lineage import digest_file
+from rangeline.stages.reporting import evaluations_of, summarise, write_report
+from rangeline.stages.run import RunFolder
+
+
+def _metrics(value, num=4):
+    return {"num_prompts": num, "average": {"value": value, "lower": 0.0, "upper": 1.0, "num_prompts": num}}
+
+
+DIFFERENCE = {"mean": 0.25, "lower": 0.0, "upper": 0.5, "p_value": 0.5, "confidence": 0.95}
+COUNTS = {"num_shared": 4, "num_better": 2, "num_worse": 0, "num_unshared": 0}
+PAIRED = {"all": PairedDifference(**DIFFERENCE, **COUNTS)}
+
+
+def test_domains_are_put_side_by_side():
+    """Each domain of the first evaluation has its value before and after, and its paired difference."""
+    (row,) = evaluations_of({"all": _metrics(0.5)}, {"all": _metrics(0.75)}, PAIRED)
+    assert ("all", 4, 0.5, 0.75, 0.25) == (
+        row.domain,
+        row.num_prompts,
+        row.before.value,
+        row.after.value,
+        row.paired.mean,
+    )
+
+
+def test_domain_that_was_not_measured_again_is_unknown():
+    """A domain without a second evaluation has no value after, and no difference: never 0."""
+    (row,) = evaluations_of({"far": _metrics(0.5)}, {"all": _metrics(0.75)}, PAIRED)
+    assert (None, None) == (row.after, row.paired)
+
+
+def test_summary_says_what_the_files_say(trained):
+    """Iterations, calibration rows and budget of the summary are those of the run's files."""
+    summary = summarise(trained.workspace, trained.run, ())
+    assert ("r", [1, 2]) == (summary.run_name, [row["iteration"] for row in summary.iterations])
+    for number, row in enumerate(summary.iterations, start=1):
+        stored = json.loads((trained.run.iteration(number) / "metrics.json").read_text())
+        assert stored == {name: row[name] for name in stored}
+        coverage = json.loads((trained.run.iteration(number) / "coverage.json").read_text())
+        assert coverage["status"] == row["status"]
+        assert 1.0 == row["time/generate_s"]
+    reliability = json.loads((trained.workspace.calibration / "reliability.json").read_text())
+    assert [row["count"] for row in reliability] == [row.count for row in summary.calibration]
+    assert sum(row["budget/rollouts"] for row in summary.iterations) == summary.budget["rollouts"]
+
+
+def test_run_card_names_every_setting_of_the_run(trained):
+    """The card holds identity, seed and each setting of the sections that decide a run."""
+    card = summarise(trained.workspace, trained.run, ()).run_card
+    for section in ("policy", "sampling", "judge", "intervals", "advantages", "objective", "train", "coverage"):
+        for name, value in getattr(trained.config, section).model_dump(mode="json").items():
+            assert value == card[f"{section}.{name}"]
+    assert trained.config.seed == card["seed"]
+
+
+def test_transcripts_are_of_the_first_and_the_last_iteration(trained):
+    """Shown rollouts come from both ends of the run, with null bounds only where the reward is missing."""
+    transcripts = summarise(trained.workspace, trained.run, ()).transcripts
+    assert {1, 2} == {item.iteration for item in transcripts}
+    rollouts = [rollout for item in transcripts for rollout in item.rollouts]
+    assert all((rollout.lower is None) == (rollout.upper is None) for rollout in rollouts)
+    assert {"unlabelled"} == {rollout.verdict for rollout in rollouts}
+
+
+def test_lineage_lists_hashes_that_match(trained):
+    """Every file of the page's lineage has the hash that the page shows."""
+    entries = summarise(trained.workspace, trained.run, ()).lineage
+    assert {"prompts", "pools", "warmup", "calibration", "iteration 2"} == {entry.kind for entry in entries}
+    assert all(digest_file(trained.workspace.root / entry.path) == entry.sha256 for entry in entries)
+
+
+def test_page_and_numbers_are_written_together(copy):
+    """The report writes a page and its numbers, whose table is the one it returns."""
+    page, table = write_report(
+        copy.workspace, copy.run, evaluations_of({"all": _metrics(0.5)}, {"all": _metrics(0.75)}, PAIRED)
+    )
+    numbers = json.loads((copy.run.root / "report.json").read_text())
+    assert (copy.run.root / "report.html", dict(table)) == (page, numbers["table"])
+    assert ["r", 2] == [numbers["run"], len(numbers["iterations"])]
+    assert "50.0%" in numbers["table"]["accuracy before, all"]
+    assert page.read_text().lower().startswith("<!doctype html>")
+
+
+def test_page_is_the_same_every_time(copy):
+    """The same run gives the same page, byte for byte: it shows no clock."""
+    first = write_report(copy.workspace, copy.run, ())[0].read_bytes()
+    assert first == write_report(copy.workspace, copy.run, ())[0].read_bytes()
+
+
+def test_run_without_timings_has_a_report(copy):
+    """Timings are extra: without them the page is made all the same."""
+    (copy.run.iteration(1) / "timings.json").unlink()
+    assert "time/generate_s" not in summarise(copy.workspace, copy.run, ()).iterations[0]
+
+
+def test_closed_gate_is_on_the_page(copy):
+    """A coverage gate that failed is listed with its reasons, iteration by iteration."""
+    folder = copy.run.iteration(2) / "expectations"
+    folder.mkdir()
+    (folder / "result.json").write_text(json.dumps({"success": False, "failed": ["too narrow", "too few"]}))
+    (outcome,) = summarise(copy.workspace, copy.run, ()).expectations
+    assert ("coverage gate, iteration 2", False, "too narrow; too few") == (
+        outcome.name,
+        outcome.success,
+        outcome.detail,
+    )
+
+
+def test_run_without_an_iteration_has_a_summary(copy):
+    """A run that finished nothing is summarised with no iterations, no transcripts and no budget of its own."""
+    for number in (1, 2):
+        (copy.run.checkpoint(number) / "COMPLETE").unlink()
+    summary = summarise(copy.workspace, copy.run, ())
+    assert ((), ()) == (summary.iterations, summary.transcripts)
+
+
+def test_unknown_run_has_no_report(trained):
+    """A run that does not exist is an error that lists those that do."""
+    with pytest.raises(ConfigError, match=r"Run 'none' must exist; got no .*Known runs: r\."):
+        write_report(trained.workspace, RunFolder(trained.workspace.runs / "none"), ())
