@@ -75,7 +75,7 @@ class SplitConfig(Section):
         for name in ("labelled", "unlabelled"):
             total = sum(getattr(self, name).model_dump().values())
             if abs(total - 1) > 1e-9:
-                msg = f"'split.{name}' shares must sum to 1; got {total:.6g}."
+                msg = f"'split.{name}' shares must sum to 1; their sum is {total:.6g}"
                 raise ValueError(msg)
         return self
 
@@ -194,6 +194,13 @@ class EvaluateConfig(Section):
     pass_at: tuple[Count, ...] = Field((1, 4), description="k of pass@k; at most n")
     confidence: Annotated[float, Field(gt=0.5, lt=1)] = 0.95
     max_prompts: Count = Field(128, description="At most this many prompts of the evaluation pool")
+
+    @model_validator(mode="after")
+    def _enough_samples(self) -> "EvaluateConfig":
+        if max(self.pass_at, default=1) > self.samples:
+            msg = f"'pass_at' must be at most samples={self.samples}"
+            raise ValueError(msg)
+        return self
 
 
 class PipelineConfig(Section):

@@ -283,6 +283,7 @@ class CoverageReport:
     num_rows: int
     num_prompts: int
     missing_share: float
+    """Share of rows without an interval; rows without a truth are left out of `num_rows` as well."""
     mean_width: float | None
     unbounded_share: float | None
     ess_share: float

@@ -110,7 +110,7 @@ def _metrics(table: dict[str, list[Any]], config: PipelineConfig) -> dict[str, d
         metrics = evaluate_samples(
             reward[chosen],
             tuple(prompt_ids[chosen]),
-            ks=tuple(k for k in settings.pass_at if k <= settings.samples),
+            ks=settings.pass_at,
             confidence=settings.confidence,
             seed=config.seed,
         )

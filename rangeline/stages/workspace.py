@@ -163,7 +163,10 @@ def choose_workspace(
     own = build_config(base, source=str(root / "params.yaml"))
     if all(getattr(config, name) == getattr(own, name) for name in VERSIONED_SECTIONS):
         return Workspace(root.resolve()), config
-    name = config_file.stem if config_file else f"set-{digest_json(values)[:8]}"
+    name = config_file.stem if config_file else "set"
+    if assignments or policy:
+        # The file alone does not say which settings these are: another --set is another workspace.
+        name = f"{name}-{digest_json(values)[:8]}"
     if not name.strip("."):
         msg = f"Settings file must have a name to call its workspace by; got '{config_file}'. Rename it."
         raise ConfigError(msg)

@@ -150,3 +150,11 @@ def test_a_large_reference_width_is_midpoint_dr_grpo(form):
     expected = dr_grpo_advantages((lower + upper) / 2, "qqq", [True] * 3)
     actual = range_advantages(lower, upper, "qqq", [True] * 3, form=form, reference_width=1e9)
     assert expected.tolist() == pytest.approx(actual.tolist(), abs=1e-8)
+
+
+@pytest.mark.parametrize("middle", [0.1, 0.3, 0.6, 0.7])
+def test_terms_that_cancel_leave_no_signal(middle):
+    """The middle of a symmetric group has an advantage of exactly 0, not what rounding leaves."""
+    reward = np.array([middle - 0.3 / 3, middle, middle + 0.3 / 3])
+    value = range_advantages(reward - 0.05, reward + 0.05, ("p", "p", "p"), [True] * 3)
+    assert 0.0 == value[1]

@@ -90,7 +90,7 @@ def test_wrong_value_is_refused_by_name_value_and_file(values, message):
 def test_shares_must_sum_to_one(name):
     """Shares of a split that do not sum to 1 are refused with their sum."""
     shares = {"warmup": 0.9} if name == "labelled" else {"policy": 0.9}
-    with pytest.raises(ConfigError, match=rf"'split\.{name}' shares must sum to 1; got 1\.[16]"):
+    with pytest.raises(ConfigError, match=rf"'split\.{name}' shares must sum to 1; their sum is 1\.[16]"):
         build_config({"split": {name: shares}}, source="s")
 
 

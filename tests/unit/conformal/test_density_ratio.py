@@ -31,10 +31,17 @@ def test_logistic_is_the_log_odds_corrected_for_pool_sizes():
 
 
 def test_counts_by_hand():
-    """Cells 8|2, 4|2, 4|0, 0|4 and one for all others, each with one pseudo-count: totals 21 and 13."""
+    """Cells 8|2, 4|2, 4|0, 0|4 and one for all others, with pseudo-counts 1 and 1/2: totals 21 and 10.5."""
     ratio = fit_density_ratio(SOURCE, TARGET, [2, 2], method="counts")
-    expected = [math.log(21 / 13 * r) for r in (3 / 9, 3 / 5, 1 / 5, 5 / 1, 1)]
+    expected = [math.log(2 * r) for r in (2.5 / 9, 2.5 / 5, 0.5 / 5, 4.5 / 1, 0.5 / 1)]
     assert expected == pytest.approx(ratio.raw_log_ratio(STATES).tolist())
+
+
+def test_larger_pool_is_not_a_likelier_one():
+    """With the same shares of states in a large and a small pool every ratio is 1, an unseen state's too."""
+    state = [[0, 0]] * 4 + [[0, 1]] * 2 + [[1, 0]]
+    ratio = fit_density_ratio(state * 8, state, [2, 2], method="counts")
+    assert pytest.approx([0.0] * 4) == ratio.raw_log_ratio([[0, 0], [0, 1], [1, 0], [1, 1]]).tolist()
 
 
 @pytest.mark.parametrize("method", ["logistic", "counts"])

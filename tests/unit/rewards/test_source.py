@@ -73,3 +73,11 @@ def test_other_scale_is_refused():
     """A score without bounds is never mixed with rewards in [0, 1]."""
     with pytest.raises(BadInputError, match=r"'override' must have support \(0.0, 1.0\); got None"):
         merge(judged(), missing_intervals(("p", "p", "q"), None, "anchor_contrast"))
+
+
+def test_rows_that_belong_to_the_override_stay_missing_where_it_is():
+    """A labelled prompt without a verdict has no reward: it does not fall back to the judge."""
+    verdicts = verifier_intervals(("p", "p", "q"), (1.0, None, 0.0))
+    merged = merge(judged(), verdicts, override_N=np.array([True, True, False]))
+    assert [False, True, True] == merged.missing_N.tolist()
+    assert 1.0 == merged.lower_N[0]

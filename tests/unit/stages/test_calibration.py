@@ -172,3 +172,10 @@ def test_anchors_are_the_first_right_and_wrong_of_each_prompt(judged, num, expec
     assert expected == "".join(table["completion"].to_pylist())
     assert len(expected) == read_manifest(judged.anchors / MANIFEST_NAME).outputs[0].rows
     assert {0.0, 1.0} >= set(table["reward"].to_pylist())
+
+
+def test_ratio_starts_from_the_rows_that_calibration_can_use():
+    """A source row without a truth is left out of the ratio's source, as it is of the calibration set's kind."""
+    truth = np.array(SOURCE_TRUTH)
+    truth[[1, 4]] = NAN
+    assert [False, True, False, False, True, False] == _fit(source=(_table(), truth)).source.missing_N.tolist()

@@ -87,7 +87,7 @@ def test_default_name_says_estimator_and_identity(workspace):
         {"train": {"keep_checkpoints": 5}},
         {"train": {"max_silent_iterations": 9}},
         {"coverage": {"min_rows": 4, "confidence": 0.9}},
-        {"evaluate": {"samples": 2}},
+        {"evaluate": {"samples": 2, "pass_at": (1, 2)}},
         {"policy": {"precision": resolve_dtype("auto"), "sampler_dtype": resolve_dtype("auto")}},
     ],
 )
