@@ -5,6 +5,7 @@ CONFIG ?=
 RUN_OPTIONS := $(if $(CONFIG),--config $(CONFIG))
 
 export DO_NOT_TRACK := true
+export OMP_WAIT_POLICY := PASSIVE
 export PREFECT_SERVER_ANALYTICS_ENABLED := false
 export MLFLOW_DISABLE_TELEMETRY := true
 export DVC_NO_ANALYTICS := 1

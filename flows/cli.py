@@ -19,18 +19,20 @@ from rangeline.errors import RangelineError
 from rangeline.stages.workspace import Workspace, choose_workspace
 from tasks.processes import TELEMETRY_OFF
 
-QUIET = {
+ENVIRONMENT = {
     **TELEMETRY_OFF,
     "HF_HUB_DISABLE_PROGRESS_BARS": "1",
     "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
     "MLFLOW_LOGGING_LEVEL": "WARNING",
+    # Spinning threads starve each other as soon as anything else runs on these cores.
+    "OMP_WAIT_POLICY": "PASSIVE",
     "PREFECT_LOGGING_LEVEL": "CRITICAL",
     "PREFECT_LOGGING_TO_API_WHEN_MISSING_FLOW": "ignore",
     "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "120",
     "PREFECT_SERVER_LOGGING_LEVEL": "CRITICAL",
     "TRANSFORMERS_VERBOSITY": "error",
 }
-"""No telemetry and no chatter of tools; whoever sets one of these keeps it."""
+"""No telemetry, no chatter of tools, threads that wait politely; whoever sets one of these keeps it."""
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -49,7 +51,7 @@ QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Only warnings 
 
 def prepare_environment(root: Path) -> None:
     """Set what the tools read from the environment, before any of them is imported."""
-    for name, value in QUIET.items():
+    for name, value in ENVIRONMENT.items():
         os.environ.setdefault(name, value)
     os.environ.setdefault("PREFECT_HOME", str(root.resolve() / ".prefect"))
 

@@ -14,7 +14,7 @@ from rangeline.errors import CoverageAlarmError
 from tasks.calibration import bound_rewards, gates_held, hold_gate, judge_states, report_coverage
 from tasks.lineage import Session, open_session, read_settings_of
 from tasks.policy import sample_rollouts, update_policy
-from tasks.records import end_tracking, record_iteration, register_policy, start_tracking
+from tasks.records import end_tracking, record_iteration, register_policy, start_tracking, unrecorded
 from tasks.reporting import flow_progress, logger
 
 _PAUSE_S = 24 * 3600
@@ -28,6 +28,8 @@ def train(request: TrainRequest = TrainRequest()) -> dict[str, str | int | bool]
         run_id = start_tracking(session)
         succeeded, covered = False, gates_held(session)
         try:
+            for number in unrecorded(session):
+                record_iteration(session, number, run_id)
             for number in session.remaining:
                 progress.overall((number - 1) / config.train.iterations)
                 progress("iteration", number - 1, config.train.iterations)

@@ -93,6 +93,12 @@ def record_iteration(session: TrainingSession, number: int, run_id: str) -> dict
     return metrics
 
 
+def unrecorded(session: TrainingSession) -> list[int]:
+    """Return the finished iterations whose sitting was killed before it had tracked them."""
+    done = range(1, session.opened.done + 1)
+    return [number for number in done if not (session.iteration(number).folder / "timings.json").is_file()]
+
+
 def _short(value: float | None) -> str:
     return "-" if value is None else f"{value:.3f}"
 

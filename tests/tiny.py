@@ -144,11 +144,18 @@ def copy_workspace(source, target, tracking):
     return target
 
 
-def cli(*arguments, environ=None, **options):
-    """Start the command line as a process group of its own, its output on one pipe."""
+def copy_code(target):
+    """Copy the code, so that a commit or an edit meanwhile does not change what manifests say of it."""
+    for name in ("rangeline", "tasks", "flows"):
+        shutil.copytree(ROOT / name, target / name, ignore=shutil.ignore_patterns("__pycache__"))
+    return target
+
+
+def cli(*arguments, environ=None, home=ROOT, **options):
+    """Start the command line as a process group of its own, its output on one pipe, with the code of a folder."""
     return subprocess.Popen(
         [sys.executable, "-m", "flows.cli", *map(str, arguments)],
-        cwd=ROOT,
+        cwd=home,
         env={**os.environ, "PYTHONUNBUFFERED": "1", **(environ or {})},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

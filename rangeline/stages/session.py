@@ -9,6 +9,7 @@ from typing import Self
 from rangeline.config import PipelineConfig
 from rangeline.conformal.intervals import require_calibration_rows
 from rangeline.errors import NoSignalError
+from rangeline.policy.checkpoint import prune
 from rangeline.records import CoverageReport
 from rangeline.stages.calibration import load_calibration
 from rangeline.stages.iteration import Iteration
@@ -54,6 +55,8 @@ class TrainingSession:
         self.worker = load_worker(self.config, str(self.workspace.warmup / "policy"))
         if self.opened.done:
             self.worker.restore(self.opened.folder.checkpoint(self.opened.done))
+            # A sitting that was killed before it pruned left one checkpoint too many.
+            prune(self.opened.folder.root / "checkpoints", keep_last=self.config.train.keep_checkpoints)
         trust = self.config.policy.trust_remote_code
         self.judge = open_judge(self.workspace, self.config.judge, trust_remote_code=trust)
         return self

@@ -12,10 +12,16 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from tiny import cli
+from tiny import cli, copy_code
 
+from flows.run_nightly import request_of
+from flows.train_policy import train as train_flow
 from rangeline.lineage import atomic_write, digest_file
 from rangeline.stages.run import RunFolder, last_complete
+from rangeline.stages.session import TrainingSession
+from rangeline.stages.workspace import open_workspace
+from tasks.calibration import hold_gate
+from tasks.tracking import Tracker
 
 ITERATIONS = 3
 DEADLINE_S = 180
@@ -59,10 +65,16 @@ def wait_for_none(word, seconds=3.0):
     return alive
 
 
-def train(root, server):
-    """Start the training command on a workspace."""
-    words = ("train", "-w", root, "--run", "r", "--set", f"train.iterations={ITERATIONS}")
-    return cli(*words, environ={"PREFECT_API_URL": server})
+@pytest.fixture(scope="module")
+def train(prefect_server, tmp_path_factory):
+    """Give a function that starts the training command on a workspace, always with the same code."""
+    home = copy_code(tmp_path_factory.mktemp("code"))
+
+    def start(root):
+        words = ("train", "-w", root, "--run", "r", "--set", f"train.iterations={ITERATIONS}")
+        return cli(*words, environ={"PREFECT_API_URL": prefect_server}, home=home)
+
+    return start
 
 
 def finish(process):
@@ -103,10 +115,10 @@ def resumption(root):
 
 
 @pytest.fixture(scope="module")
-def undisturbed(copied_workspace, prefect_server, tmp_path_factory):
+def undisturbed(copied_workspace, train, tmp_path_factory):
     """Start a run that nobody kills; give a function that waits for it and returns what it ended with."""
     root = copied_workspace(tmp_path_factory.mktemp("undisturbed") / "work")
-    process = train(root, prefect_server)
+    process = train(root)
 
     @functools.cache
     def wait():
@@ -128,9 +140,7 @@ def test_the_undisturbed_run_ends_with_all_that_is_compared(undisturbed):
     assert not any("checkpoints/000001" in name for name in undisturbed())
 
 
-def test_a_run_killed_three_times_ends_with_the_same_bytes(
-    undisturbed, copied_workspace, prefect_server, tmp_path, mark
-):
+def test_a_run_killed_three_times_ends_with_the_same_bytes(undisturbed, copied_workspace, train, tmp_path, mark):
     """Killed while sampling, after bounding, and while a checkpoint is written, a run still ends with equal bytes."""
     root = copied_workspace(tmp_path / "work")
     expected = "run r starts at iteration 1 of 3"
@@ -139,13 +149,33 @@ def test_a_run_killed_three_times_ends_with_the_same_bytes(
         "iterations/000002/a*_coverage.parquet",
         "checkpoints/000003*",
     ):
-        text = kill_when(train(root, prefect_server), root, pattern)
+        text = kill_when(train(root), root, pattern)
         assert re.search(expected, text), text
         assert [] == wait_for_none(mark)
         expected = resumption(root)
-    assert re.search(expected, finish(train(root, prefect_server)))
+    assert re.search(expected, finish(train(root)))
     assert undisturbed() == result_of(root)
     assert [] == wait_for_none(mark)
+
+
+@pytest.mark.usefixtures("prefect_server")
+def test_an_iteration_that_was_done_but_not_tracked_is_tracked_later(copied_workspace, tmp_path):
+    """Killed between its manifest and its record, an iteration still gets its tracking run, once."""
+    root = copied_workspace(tmp_path / "work")
+    place, config = open_workspace(root)
+    with TrainingSession(place, config, run="r") as session:
+        for step in (session.sample, session.judge_states, session.bound):
+            step(1)
+        hold_gate.fn(session, 1, session.cover(1))
+        session.update(1)
+    for _ in range(2):
+        train_flow(request_of(str(root), config, "r"))
+    tracker = Tracker.open(root)
+    names = [item.info.run_name for item in tracker.client.search_runs([tracker.experiment_id])]
+    assert ["iteration 1", "iteration 2", "r"] == sorted(names)
+    parent = tracker.client.get_run(tracker.find_run("rangeline.kind", "train"))
+    history = tracker.client.get_metric_history(parent.info.run_id, "interval/mean_width")
+    assert [1, 2] == [point.step for point in history]
 
 
 def test_the_unfinished_file_of_a_killed_writer_is_swept(tmp_path):
@@ -182,14 +212,14 @@ def test_the_unfinished_file_of_a_killed_writer_is_swept(tmp_path):
     ],
 )
 def test_a_run_killed_at_any_moment_ends_with_the_same_bytes(
-    pattern, undisturbed, copied_workspace, prefect_server, tmp_path, mark
+    pattern, undisturbed, copied_workspace, train, tmp_path, mark
 ):
     """Whatever file was the last to appear, the same command goes on from the last whole iteration to equal bytes."""
     root = copied_workspace(tmp_path / "work")
-    kill_when(train(root, prefect_server), root, pattern)
+    kill_when(train(root), root, pattern)
     assert [] == wait_for_none(mark)
     expected = resumption(root)
-    assert re.search(expected, finish(train(root, prefect_server)))
+    assert re.search(expected, finish(train(root)))
     assert undisturbed() == result_of(root)
     assert [] == wait_for_none(mark)
 
