@@ -8,7 +8,7 @@ import logging
 import os
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,6 +18,7 @@ from rangeline.config import PipelineConfig
 from rangeline.errors import RangelineError
 from rangeline.stages.workspace import Workspace, choose_workspace
 from tasks.processes import TELEMETRY_OFF
+from tasks.server import prefect_server
 
 ENVIRONMENT = {
     **TELEMETRY_OFF,
@@ -28,7 +29,6 @@ ENVIRONMENT = {
     "OMP_WAIT_POLICY": "PASSIVE",
     "PREFECT_LOGGING_LEVEL": "CRITICAL",
     "PREFECT_LOGGING_TO_API_WHEN_MISSING_FLOW": "ignore",
-    "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "120",
     "PREFECT_SERVER_LOGGING_LEVEL": "CRITICAL",
     "TRANSFORMERS_VERBOSITY": "error",
 }
@@ -91,15 +91,17 @@ def in_workspace(
     assignments: list[str] | None = None,
     quiet: bool = False,
     debug: bool = False,
+    flows: bool = True,
 ) -> None:
-    """Choose the workspace and settings, then do the work there, with errors made friendly."""
+    """Choose the workspace and settings, then do the work there, with a Prefect server and errors made friendly."""
     with friendly(debug=debug):
         place, settings = choose_workspace(workspace, config_file=config, assignments=assignments or [])
         prepare_environment(workspace)
         open_console(quiet=quiet)
         if place.root != workspace.resolve():
             logging.getLogger("rangeline").info("settings differ from params.yaml: working in %s", place.root)
-        work(place, settings)
+        with prefect_server() if flows else nullcontext():
+            work(place, settings)
 
 
 def say_table(rows: list[tuple[str, str]]) -> None:
@@ -308,7 +310,7 @@ def audit(
             raise LineageError(msg)
         typer.echo(f"{matching} files match.")
 
-    in_workspace(work, workspace, quiet=True, debug=debug)
+    in_workspace(work, workspace, quiet=True, debug=debug, flows=False)
 
 
 @app.command()

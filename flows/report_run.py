@@ -9,7 +9,7 @@ from pydantic import Field
 from flows.common import DataRequest
 from flows.evaluate_policy import EvaluateRequest, evaluate
 from rangeline.config import EvaluateConfig
-from tasks.lineage import report_run
+from tasks.lineage import report_run, require_run
 
 
 class ReportRequest(DataRequest):
@@ -22,6 +22,7 @@ class ReportRequest(DataRequest):
 @flow(name="report", description=__doc__)
 def report(request: ReportRequest) -> tuple[Path, list[tuple[str, str]], dict[str, Any]]:
     """Evaluate the start and the end of a run (what was evaluated before is read), and write its page."""
+    require_run(request.workspace, request.run)
     asked = EvaluateRequest(workspace=request.workspace, policies=("warmup", request.run), evaluate=request.evaluate)
     evaluated = evaluate(asked)
     page, table = report_run(request.workspace, request.run, evaluated["results"], evaluated["paired"])

@@ -181,7 +181,7 @@ class CoverageConfig(Section):
     confidence: Annotated[float, Field(gt=0.5, lt=1)] = Field(0.99, description="Of the clustered band")
     min_rows: Count = 32
     min_prompts: Count = 8
-    max_mean_width: Share = 0.95
+    max_mean_width: Annotated[float, Field(gt=0, le=1)] = 0.95
     max_unbounded_share: Share = 0.5
     min_ess_share: Share = 0.1
     max_missing_share: Share = 0.2

@@ -5,6 +5,7 @@ their own hash), code commit and environment. It holds no clock time, so that ma
 the same bytes. Paths are relative to the workspace, so that a moved workspace still verifies.
 """
 
+import glob
 import hashlib
 import importlib.metadata
 import json
@@ -27,13 +28,33 @@ MANIFEST_FORMAT = 1
 MAX_BLOCKS = 256
 MIN_BLOCK_BYTES = 256
 _READ_BYTES = 1 << 20
+_PARTIAL = ".partial-"
+
+
+def _sweep(path: Path) -> None:
+    """Remove what killed writers of this file had begun."""
+    for left in path.parent.glob(f".{glob.escape(path.name)}{_PARTIAL}*"):
+        writer = left.name.rpartition("-")[2]
+        if writer.isdigit() and not _is_alive(int(writer)):
+            left.unlink(missing_ok=True)
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True
 
 
 @contextmanager
 def atomic_path(path: Path) -> Iterator[Path]:
     """Give a temporary path beside `path`; move it there when the block ends, delete it when the block fails."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.partial-{os.getpid()}")
+    _sweep(path)
+    partial = path.with_name(f".{path.name}{_PARTIAL}{os.getpid()}")
     try:
         yield partial
         with partial.open("rb") as handle:

@@ -10,7 +10,7 @@ from prefect.cache_policies import NO_CACHE
 from rangeline.errors import BadInputError, PoolError, ToolError
 from rangeline.lineage import MANIFEST_NAME, read_manifest
 from rangeline.stages.data import pool_counts, pool_table
-from rangeline.stages.workspace import Workspace, data_remote, open_workspace
+from rangeline.stages.workspace import Workspace, data_remote, open_workspace, require_named_settings
 from tasks.expectations import check_pools
 from tasks.reporting import flow_progress, logger, show_table
 from tasks.tracking import Tracker
@@ -31,6 +31,7 @@ def reproduce_stages(workspace: str, stages: Sequence[str], *, force: bool = Fal
         When DVC itself fails.
     """
     root = Path(workspace).resolve()
+    require_named_settings(Workspace(root))
     ensure_repository(root, data_remote())
     said: list[str] = []
     with flow_progress(stages[-1]) as progress:

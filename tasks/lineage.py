@@ -9,13 +9,13 @@ from prefect.cache_policies import NO_CACHE
 from rangeline.audit import AuditNode, Finding, audit, render_tree
 from rangeline.config import PipelineConfig
 from rangeline.conformal.intervals import require_calibration_rows
-from rangeline.errors import BadInputError, LineageError
+from rangeline.errors import BadInputError, ConfigError, LineageError
 from rangeline.evaluation.comparison import PairedDifference
 from rangeline.lineage import MANIFEST_NAME, read_manifest
 from rangeline.stages.evaluation import EvaluationResult
 from rangeline.stages.progress import Progress
 from rangeline.stages.reporting import evaluations_of, write_report
-from rangeline.stages.run import RunFolder, last_complete
+from rangeline.stages.run import RunFolder, last_complete, read_run
 from rangeline.stages.session import TrainingSession
 from rangeline.stages.workspace import Workspace, open_workspace
 from tasks.records import POLICY_MODEL
@@ -80,13 +80,13 @@ def _start(place: Workspace, target: str) -> Path:
             found = Tracker.open(place.root).find_version(POLICY_MODEL, target)
         except BadInputError as error:
             msg = f"'{target}' must be a run, a folder or a model version; got none of them in '{place.root}'."
-            raise LineageError(msg) from error
+            raise ConfigError(msg) from error
         return place.root / str(found["reference"]["checkpoint"]["path"])
     run = RunFolder(place.run(target))
     if (run.root / "run.json").is_file():
         return _last_of(run)
     msg = f"'{target}' must be a run, a checkpoint or data folder, or a model version; got none in '{place.root}'."
-    raise LineageError(msg)
+    raise ConfigError(msg)
 
 
 def _last_of(run: RunFolder) -> Path:
@@ -107,6 +107,18 @@ def audit_target(workspace: str, target: str) -> tuple[list[str], tuple[Finding,
     tree = "\n".join(lines)
     show_markdown("lineage", f"## Lineage of {target}\n\n```text\n{tree}\n```\n", "Verified lineage")
     return lines, node.failures, node.num_files
+
+
+def require_run(workspace: str, run: str) -> None:
+    """Check that a run exists before anything is spent on it.
+
+    Raises
+    ------
+    ConfigError
+        When it does not; names the known ones.
+    """
+    place, _ = open_workspace(workspace)
+    read_run(RunFolder(place.run(run)))
 
 
 @task(name="write report", cache_policy=NO_CACHE)

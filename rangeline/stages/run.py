@@ -154,8 +154,10 @@ def resolve_checkpoint(workspace: Workspace, name: str) -> Path:
 
     Raises
     ------
+    ConfigError
+        When there is nothing of that name.
     CheckpointError
-        When there is none.
+        When the run has no complete checkpoint.
     """
     if name == "warmup":
         return workspace.warmup
@@ -170,4 +172,4 @@ def resolve_checkpoint(workspace: Workspace, name: str) -> Path:
         msg = f"Run '{name}' must have a complete checkpoint; got none. Resume it with 'rangeline train --run {name}'."
         raise CheckpointError(msg)
     msg = f"'{name}' must be 'warmup', a run or a checkpoint folder; got none of them in '{workspace.root}'."
-    raise CheckpointError(msg)
+    raise ConfigError(msg)

@@ -126,6 +126,25 @@ def open_workspace(root: Path | str) -> tuple[Workspace, PipelineConfig]:
     return workspace, build_config(read_settings(workspace.params), source=str(workspace.params))
 
 
+def require_named_settings(workspace: Workspace) -> None:
+    """Check that `params.yaml` spells out every versioned setting, since DVC tracks only what stands there.
+
+    Raises
+    ------
+    ConfigError
+        For the first that is not named; says its default.
+    """
+    values = read_settings(workspace.params)
+    defaults = PipelineConfig().model_dump(mode="json", include=set(VERSIONED_SECTIONS))
+    for name, default in defaults.items():
+        for key in default if isinstance(default, dict) else [None]:
+            section = values.get(name)
+            if name not in values or (key is not None and key not in (section or {})):
+                full, value = (name, default) if key is None else (f"{name}.{key}", default[key])
+                msg = f"'{full}' must stand in '{workspace.params}', so that DVC tracks it; add '{full}: {value}'."
+                raise ConfigError(msg)
+
+
 def choose_workspace(
     root: Path, *, config_file: Path | None, assignments: Sequence[str], environ: Mapping[str, str] = os.environ
 ) -> tuple[Workspace, PipelineConfig]:

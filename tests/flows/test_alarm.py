@@ -2,8 +2,13 @@
 
 import json
 import shutil
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from prefect.client.orchestration import get_client
+from prefect.client.schemas.filters import FlowRunFilter
+from prefect.flow_runs import resume_flow_run
 
 from flows.common import TrainRequest
 from flows.train_policy import train
@@ -78,3 +83,31 @@ def test_continue_goes_on_in_the_same_run_and_remembers(stopped, tmp_path):
     more = closed_request(root, "continue", max_mean_width=1.0)
     longer = more.model_copy(update={"train": more.train.model_copy(update={"iterations": 3})})
     assert train(longer)["covered"] is False
+
+
+def test_pause_waits_for_a_person_and_goes_on_when_resumed(copied_workspace, tmp_path):
+    """A closed gate pauses the flow run before the update; resuming it makes the update."""
+    root = copied_workspace(tmp_path / "work")
+    request = closed_request(root, "pause")
+    request = request.model_copy(update={"train": request.train.model_copy(update={"iterations": 1})})
+    folder = root / "runs/alarmed"
+    with ThreadPoolExecutor(1) as pool, get_client(sync_client=True) as client:
+        running = pool.submit(train, request)
+        paused = wait_for_pause(client, running)
+        assert not (folder / "checkpoints").exists()
+        resume_flow_run(paused)
+        assert running.result(timeout=120)["covered"] is False
+    assert (folder / "checkpoints/000001/COMPLETE").is_file()
+
+
+def wait_for_pause(client, running):
+    """Return the id of the flow run that has paused."""
+    only_paused = FlowRunFilter(state={"type": {"any_": ["PAUSED"]}})
+    for _ in range(600):
+        if running.done():
+            running.result()
+        found = client.read_flow_runs(flow_run_filter=only_paused)
+        if found:
+            return found[0].id
+        time.sleep(0.2)
+    pytest.fail("the flow run did not pause")

@@ -3,7 +3,7 @@
 import pytest
 import yaml
 
-from rangeline.errors import CheckpointError, ConfigError, RangelineError
+from rangeline.errors import ConfigError, RangelineError
 from rangeline.stages.run import resolve_checkpoint
 from rangeline.stages.workspace import Workspace, choose_workspace
 
@@ -57,7 +57,7 @@ def test_checkpoint_outside_the_workspace_is_refused(tmp_path, name):
 @pytest.mark.parametrize("name", ["", ".", "nothing"])
 def test_checkpoint_that_is_none_is_refused(tmp_path, name):
     """A name that is neither `warmup`, a run nor a checkpoint is refused with what it must be."""
-    with pytest.raises(CheckpointError, match=r"must be 'warmup', a run or a checkpoint folder"):
+    with pytest.raises(ConfigError, match=r"must be 'warmup', a run or a checkpoint folder"):
         resolve_checkpoint(Workspace(tmp_path), name)
 
 

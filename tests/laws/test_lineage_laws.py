@@ -12,8 +12,11 @@ from rangeline.lineage import artifact_ref, block_bytes, block_digests, digest_f
 CONTENT = st.binary(min_size=1, max_size=1500)
 
 
+SCRATCH = tempfile.TemporaryDirectory()
+
+
 def _files(*contents):
-    folder = Path(tempfile.mkdtemp())
+    folder = Path(tempfile.mkdtemp(dir=SCRATCH.name))
     paths = [folder / str(i) for i in range(len(contents))]
     for path, content in zip(paths, contents, strict=True):
         path.write_bytes(content)
