@@ -97,10 +97,10 @@ def in_workspace(
     with friendly(debug=debug):
         place, settings = choose_workspace(workspace, config_file=config, assignments=assignments or [])
         prepare_environment(workspace)
-        open_console(quiet=quiet)
-        if place.root != workspace.resolve():
-            logging.getLogger("rangeline").info("settings differ from params.yaml: working in %s", place.root)
         with prefect_server() if flows else nullcontext():
+            open_console(quiet=quiet)  # imports prefect, which reads the server's address then
+            if place.root != workspace.resolve():
+                logging.getLogger("rangeline").info("settings differ from params.yaml: working in %s", place.root)
             work(place, settings)
 
 
