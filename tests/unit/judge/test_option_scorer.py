@@ -4,39 +4,11 @@ import math
 
 import pytest
 import torch
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+from tiny import tiny_byte_model as tiny
 
 from rangeline.errors import JudgeError
 from rangeline.judge.option_scorer import ChoiceJudge, OptionRequest
 from rangeline.rollout.pretrained import Pretrained
-
-
-def tiny(dtype=torch.float32, seed=0):
-    """Return a random Llama of two layers and a byte-level tokenizer with a small chat template."""
-    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    raw = Tokenizer(models.BPE(vocab={char: i for i, char in enumerate(alphabet)}, merges=[]))
-    raw.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    raw.decoder = decoders.ByteLevel()
-    raw.add_special_tokens(["<|start|>", "<|end|>"])
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=raw, eos_token="<|end|>", pad_token="<|end|>")
-    tokenizer.chat_template = (
-        "{% for m in messages %}<|start|>{{ m['role'] }}\n{{ m['content'] }}<|end|>\n{% endfor %}"
-        "{% if add_generation_prompt %}<|start|>assistant\n{% endif %}"
-    )
-    torch.manual_seed(seed)
-    config = LlamaConfig(
-        vocab_size=300,
-        hidden_size=32,
-        intermediate_size=48,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        num_key_value_heads=1,
-        max_position_embeddings=512,
-        initializer_range=0.3,
-        eos_token_id=tokenizer.eos_token_id,
-    )
-    return LlamaForCausalLM(config).to(dtype).eval(), tokenizer
 
 
 def judge_of(dtype=torch.float32, digest="d", **options):
