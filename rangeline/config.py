@@ -130,8 +130,8 @@ class IntervalConfig(Section):
     """Reward intervals and the density ratio."""
 
     alpha: Annotated[float, Field(gt=0, lt=1)] = Field(0.1, description="Allowed miss rate of the intervals")
-    ratio: Literal["logistic", "counts"] = "logistic"
-    ratio_l2: Positive = Field(1.0, description="Strength of the L2 penalty, or pseudo-count of a cell")
+    ratio: Literal["logistic", "counts", "forest", "boosting"] = "logistic"
+    ratio_l2: Positive = Field(1.0, description="Strength of the L2 penalty, or pseudo-count of a cell or leaf")
     log_cap: Positive = Field(4.0, description="Log-ratios are clipped to [-cap, cap], on both sides alike")
 
 

@@ -260,10 +260,20 @@ class OverlapReport:
     max_weight_share: float
     clipped_share: float
     """Share of calibration rows whose log-ratio was clipped."""
+    clipped_target_share: float
+    """Share of target rows whose log-ratio was clipped, by the same cap."""
+    mean_source_weight: float
+    """Mean weight of source rows after clipping; near 1 for a sound ratio, whose weights turn source into target."""
+    pareto_k: float | None
+    """Pareto shape of the largest fifth of the calibration weights; None with too few distinct ones to have a shape."""
     classifier_auc: float | None
     """Cross-validated AUC of source against target; None where it could not be computed."""
     unseen_target_share: float
     """Share of target rows whose state never occurs in the source."""
+    num_unseen_levels: int
+    """Pairs of coordinate and level that occur in the target and never in the source."""
+    separable: bool
+    """True when no state occurs in both pools: the ratio is then set by its penalty and its cap, not by data."""
     num_source: int
     num_target: int
 

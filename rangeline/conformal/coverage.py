@@ -10,7 +10,7 @@ Shapes: N rollouts flat, V valid rows, P prompts, R resamples.
 """
 
 from collections.abc import Hashable, Sequence
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -26,6 +26,7 @@ _ROUNDING = 1e-9
 """A truth that set the cutoff lies on the edge of its own interval, give or take rounding: still inside."""
 
 Status = Literal["covered", "under_coverage", "over_coverage", "too_little_evidence"]
+AlarmState = Literal["covered", "under_coverage", "over_coverage", "no_overlap", "concept_drift", "too_little_evidence"]
 
 
 def covered_N(intervals: RewardIntervals, truth_N: ArrayLike) -> tuple[BoolArray, BoolArray]:
@@ -230,3 +231,60 @@ def coverage_report(  # noqa: PLR0913
         ess_share=ess_share,
         status=_status(band, target, enough=len(rows) >= min_rows and num_prompts >= min_prompts),
     )
+
+
+def alarm_state(
+    report_status: Status, monitor_verdict: Status, *, drift_alarm: bool, ess_share: float, min_ess_share: float
+) -> AlarmState:
+    """Put everything known of coverage into one state: the first of these that holds.
+
+    1. ``concept_drift``: the truth given the state has changed; no weights repair that, only fresh labels do.
+    2. ``no_overlap``: too few calibration rows carry the weight for any interval to be believed, covered or not.
+    3. ``under_coverage``: said by the run's monitor or by this iteration's report.
+    4. ``over_coverage``: said by either; intervals are wider than asked.
+    5. ``covered``: said by either.
+    6. ``too_little_evidence``: nothing can be said yet, which is no alarm and no clearance.
+
+    Parameters
+    ----------
+    report_status
+        Verdict of this iteration's report; it has its own confidence at each look.
+    monitor_verdict
+        Verdict of the monitor on the whole run; only this one has a false-alarm rate over all looks.
+    drift_alarm
+        Whether the drift martingale has raised its alarm.
+    ess_share
+        Effective sample size of the calibration weights over their number, in [0, 1].
+    min_ess_share
+        Share in [0, 1] below which source and target hardly overlap.
+
+    Returns
+    -------
+    AlarmState
+        One of the six.
+
+    Raises
+    ------
+    CalibrationError
+        A verdict is unknown, or a share is NaN or outside [0, 1].
+
+    Examples
+    --------
+    >>> alarm_state("covered", "under_coverage", drift_alarm=False, ess_share=0.5, min_ess_share=0.05)
+    'under_coverage'
+    """
+    verdicts = (report_status, monitor_verdict)
+    for name, verdict in zip(("report_status", "monitor_verdict"), verdicts, strict=True):
+        if verdict not in get_args(Status):
+            msg = f"'{name}' must be one of {', '.join(get_args(Status))}; got '{verdict}'. Pass the verdict's status."
+            raise CalibrationError(msg)
+    for name, share in (("ess_share", ess_share), ("min_ess_share", min_ess_share)):
+        if not 0 <= share <= 1 + _ROUNDING:
+            msg = f"'{name}' must lie in [0, 1]; got {share}. Correct the overlap report or settings."
+            raise CalibrationError(msg)
+    if drift_alarm:
+        return "concept_drift"
+    if ess_share < min_ess_share:
+        return "no_overlap"
+    order: tuple[Status, ...] = ("under_coverage", "over_coverage", "covered")
+    return next((state for state in order if state in verdicts), "too_little_evidence")

@@ -1,13 +1,18 @@
 """Density ratio of judgment states: how much likelier a state is under the current policy than in the source pool.
 
-Computes ``log w(z) = log p_target(z) - log p_source(z)`` without any reward.
-By logistic classifier (source 0, target 1) it is the log-odds of z plus ``log(m_source / m_target)``; by counts it is
-the log ratio of smoothed cell shares. Both are clipped in log space, and what was clipped is counted.
+Computes ``log w(z) = log p_target(z) - log p_source(z)`` without any reward, by one of four domain classifiers, and
+clips it in log space, calibration and test rows alike; what was clipped is counted.
+By logistic classifier it is the log-odds of z plus ``log(m_source / m_target)``, additive over coordinates; by counts,
+forest or boosting it is a table over the observed states and a rule for all others.
 Class sizes are divided out, so that a larger pool is not a likelier one.
-Left out of RoWCI: the random forest and the cap at a percentile of the weights; one fixed cap treats calibration and
-test weights alike.
+Left out of RoWCI: the cap at a percentile of the weights; one fixed cap treats calibration and test weights alike, and
+bounds states that separate the pools.
 
-Shapes: S source rows, D target rows, C calibration rows, N rows to weigh, K coordinates.
+A state that neither pool holds: logistic adds up its coefficients; counts gives the ratio of the one cell of all such
+states; forest and boosting give the largest ratio among the observed states that differ from it in the fewest
+coordinates, since a ratio too large only widens an interval.
+
+Shapes: S source rows, D target rows, N rows to weigh, K coordinates, U distinct states, V of them in no table.
 """
 
 import math
@@ -17,19 +22,17 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.linear_model import LogisticRegression
-from sklearn.metrics import roc_auc_score
-from sklearn.model_selection import StratifiedKFold
 
-from rangeline.conformal.scorer import State, one_hot, one_hot_columns
+from rangeline.conformal.domain_classifiers import fit_boosting, fit_counts, fit_forest, fit_logistic, state_counts
+from rangeline.conformal.scorer import State, one_hot_columns
 from rangeline.errors import CalibrationError
-from rangeline.records import BoolArray, FloatArray, OverlapReport
+from rangeline.records import BoolArray, FloatArray
+from rangeline.seeds import seed_of
 
-Method = Literal["logistic", "counts"]
+Method = Literal["logistic", "counts", "forest", "boosting"]
 
-_NUM_FOLDS = 5
-_MAX_ITERATIONS = 1000
-_SOLVER_TOLERANCE = 1e-8
+_MAX_LOG_CAP = 700.0
+"""exp(700) is finite and exp(710) is not; a weight is never infinite."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -42,11 +45,11 @@ class DensityRatio:
     log_cap: tuple[float, float]
     """Smallest and largest log-ratio that `log_ratio` gives."""
     base: float
-    """Logistic: intercept plus log(m_source / m_target). Counts: log-ratio of a state seen in neither pool."""
+    """Logistic: intercept plus log(m_source / m_target). Counts: log-ratio of a state seen in neither pool. Else 0."""
     coefficients: tuple[float, ...] = ()
     """Logistic only: one per one-hot column."""
     by_state: dict[State, float]
-    """Counts only: log-ratio of each seen state."""
+    """Counts, forest and boosting: log-ratio of each state that a pool holds."""
 
     def raw_log_ratio(self, levels_NK: ArrayLike) -> FloatArray:
         """Return [N] log-ratios before clipping; levels out of range raise CalibrationError."""
@@ -54,8 +57,22 @@ class DensityRatio:
         if self.method == "logistic":
             # A gather, not a matrix product: equal states get equal bits in whatever batch they come.
             return np.asarray(self.base + np.asarray(self.coefficients)[column_NK].sum(axis=1), dtype=np.float64)
-        states = map(tuple, np.asarray(levels_NK).tolist())
-        return np.array([self.by_state.get(state, self.base) for state in states], dtype=np.float64)
+        state_UK, row_of = np.unique(np.asarray(levels_NK, dtype=np.int64), axis=0, return_inverse=True)
+        states = [tuple(state) for state in state_UK.tolist()]
+        ratio_U = np.array([self.by_state.get(state, self.base) for state in states], dtype=np.float64)
+        unseen_U = np.array([state not in self.by_state for state in states], dtype=bool)
+        if self.method != "counts" and unseen_U.any():
+            ratio_U[unseen_U] = self._largest_of_nearest(state_UK[unseen_U])
+        return ratio_U[row_of.reshape(-1)]
+
+    def _largest_of_nearest(self, state_VK: NDArray[np.int64]) -> FloatArray:
+        known_UK = np.array(list(self.by_state), dtype=np.int64)
+        ratio_U = np.array(list(self.by_state.values()), dtype=np.float64)
+        nearest = np.empty(len(state_VK))
+        for i, state_K in enumerate(state_VK):
+            differing_U = (known_UK != state_K).sum(axis=1)
+            nearest[i] = ratio_U[differing_U == differing_U.min()].max()
+        return nearest
 
     def log_ratio(self, levels_NK: ArrayLike) -> FloatArray:
         """Return [N] log-ratios clipped to the cap; levels out of range raise CalibrationError."""
@@ -93,6 +110,18 @@ class DensityRatio:
         )
 
 
+def _require_settings(method: str, regularisation: float, log_cap: tuple[float, float]) -> None:
+    low, high = log_cap
+    caps = -_MAX_LOG_CAP <= low < high <= _MAX_LOG_CAP
+    if method not in get_args(Method) or not 0 < regularisation < math.inf or not caps:
+        msg = (
+            f"'method', 'regularisation' and 'log_cap' must be one of {', '.join(get_args(Method))}, positive and "
+            f"finite, and ascending in [-700, 700]; got {method}, {regularisation}, {log_cap}. "
+            "Correct the density-ratio settings."
+        )
+        raise CalibrationError(msg)
+
+
 def fit_density_ratio(
     source_SK: ArrayLike,
     target_DK: ArrayLike,
@@ -101,6 +130,7 @@ def fit_density_ratio(
     method: Method = "logistic",
     regularisation: float = 1.0,
     log_cap: tuple[float, float] = (-4.0, 4.0),
+    seed: int = 0,
 ) -> DensityRatio:
     """Fit the log density ratio of states, target over source.
 
@@ -112,11 +142,15 @@ def fit_density_ratio(
         [K] known levels of each coordinate; UNKNOWN is one more.
     method
         ``logistic``: L2 logistic regression on one-hot states, additive over coordinates. ``counts``: smoothed share
-        of each whole state.
+        of each whole state. ``forest``: random forest with smoothed leaves. ``boosting``: boosted trees, calibrated out
+        of fold.
     regularisation
-        Positive. Logistic: L2 strength, 1/C. Counts: Laplace pseudo-count of each seen state, and of all others as one.
+        Positive. Logistic: L2 strength, 1/C. Boosting: the same, of the calibrating sigmoid. Counts: Laplace
+        pseudo-count of each seen state, and of all others as one. Forest: pseudo-count of a leaf.
     log_cap
-        Finite ends of the clipped log-ratio.
+        Ends of the clipped log-ratio, in [-700, 700].
+    seed
+        Seed of the forest's draws and of the folds of boosting.
 
     Returns
     -------
@@ -126,153 +160,36 @@ def fit_density_ratio(
     Raises
     ------
     CalibrationError
-        A pool is empty, a level is out of range, or a setting is.
+        A pool is empty, or has one row for boosting; a level is out of range, or a setting is.
 
     Notes
     -----
-    Range-GRPO section 3.2, ``w(z) = (m_source / m_target) p(z) / (1 - p(z))``. Ours: log space, clipping, counts.
+    Range-GRPO section 3.2, ``w(z) = (m_source / m_target) p(z) / (1 - p(z))``; the forest is RoWCI's. Ours: log space,
+    clipping, counts, boosting, smoothing.
     """
-    low, high = log_cap
-    if method not in get_args(Method) or not 0 < regularisation < math.inf or not -math.inf < low < high < math.inf:
-        msg = (
-            "'method', 'regularisation' and 'log_cap' must be logistic or counts, positive, and finite and ascending; "
-            f"got {method}, {regularisation}, {log_cap}. Correct the density-ratio settings."
-        )
-        raise CalibrationError(msg)
+    _require_settings(method, regularisation, log_cap)
     # Equal states share one row with two counts: the same loss, and independent of the order of rows.
-    state_UK, count_U2 = _state_counts(source_SK, target_DK, num_levels)
+    state_UK, count_U2 = state_counts(source_SK, target_DK, num_levels)
+    base = 0.0
     coefficients: tuple[float, ...] = ()
-    by_state: dict[State, float] = {}
-    if method == "logistic":
-        base, coefficients = _fit_logistic(one_hot(state_UK, num_levels), count_U2, regularisation)
-    else:
-        base, log_ratio_U = _fit_counts(count_U2, regularisation)
-        by_state = dict(zip(map(tuple, state_UK.tolist()), log_ratio_U.tolist(), strict=True))
+    ratio_U: FloatArray | None = None
+    draw = seed_of(seed, "domain_classifier") % 2**32
+    match method:
+        case "logistic":
+            base, coefficients = fit_logistic(state_UK, count_U2, num_levels, regularisation)
+        case "counts":
+            base, ratio_U = fit_counts(count_U2, regularisation)
+        case "forest":
+            ratio_U = fit_forest(state_UK, count_U2, num_levels, regularisation, seed=draw)
+        case "boosting":
+            ratio_U = fit_boosting(state_UK, count_U2, num_levels, regularisation, seed=draw)
+    table = {} if ratio_U is None else dict(zip(map(tuple, state_UK.tolist()), ratio_U.tolist(), strict=True))
     return DensityRatio(
         method=method,
         num_levels=tuple(int(num) for num in num_levels),
         regularisation=float(regularisation),
-        log_cap=(float(low), float(high)),
+        log_cap=(float(log_cap[0]), float(log_cap[1])),
         base=base,
         coefficients=coefficients,
-        by_state=by_state,
+        by_state=table,
     )
-
-
-def _state_counts(
-    source_SK: ArrayLike, target_DK: ArrayLike, num_levels: Sequence[int]
-) -> tuple[NDArray[np.int64], FloatArray]:
-    pools = []
-    for name, pool in (("source_SK", source_SK), ("target_DK", target_DK)):
-        levels = np.asarray(pool)
-        if not len(levels):
-            msg = f"'{name}' must hold at least one state; got 0 rows. Roll out and judge that pool first."
-            raise CalibrationError(msg)
-        one_hot_columns(levels, num_levels)
-        pools.append(levels.astype(np.int64))
-    state_UK, row_of = np.unique(np.concatenate(pools), axis=0, return_inverse=True)
-    parts = np.split(row_of.reshape(-1), [len(pools[0])])
-    count_2U = [np.bincount(part, minlength=len(state_UK)) for part in parts]
-    return state_UK, np.stack(count_2U, axis=1).astype(np.float64)
-
-
-def _fit_logistic(
-    encoded_UF: NDArray[np.float32], count_U2: FloatArray, regularisation: float
-) -> tuple[float, tuple[float, ...]]:
-    num = len(encoded_UF)
-    classifier = LogisticRegression(C=1 / regularisation, max_iter=_MAX_ITERATIONS, tol=_SOLVER_TOLERANCE)
-    features = np.concatenate([encoded_UF, encoded_UF]).astype(np.float64)
-    classifier.fit(features, np.repeat([0, 1], num), sample_weight=count_U2.T.reshape(-1))
-    # scikit-learn's coefficients speak for classes_[1]; the ratio speaks for the target, class 1.
-    sign = 1.0 if classifier.classes_[1] == 1 else -1.0
-    num_source, num_target = count_U2.sum(axis=0)
-    base = sign * float(classifier.intercept_[0]) + math.log(num_source / num_target)
-    return base, tuple((sign * classifier.coef_[0]).tolist())
-
-
-def _fit_counts(count_U2: FloatArray, pseudo_count: float) -> tuple[float, FloatArray]:
-    size_2 = count_U2.sum(axis=0)
-    pseudo_2 = (
-        pseudo_count * size_2 / size_2.max()
-    )  # in proportion, or the smaller pool's rare states would be inflated
-    smoothed_U2 = count_U2 + pseudo_2
-    total_2 = smoothed_U2.sum(axis=0) + pseudo_2  # all states seen in neither pool are one more cell
-    sizes = math.log(total_2[0] / total_2[1])
-    unseen = math.log(pseudo_2[1] / pseudo_2[0]) + sizes
-    return unseen, np.log(smoothed_U2[:, 1] / smoothed_U2[:, 0]) + sizes
-
-
-def effective_sample_size(log_weight_C: ArrayLike) -> float:
-    """Return ``(sum w)^2 / sum w^2`` from log weights, whatever their scale.
-
-    -inf is weight 0; no row, or no row of positive weight, gives 0. NaN and +inf raise CalibrationError.
-
-    >>> effective_sample_size([800.0, 800.0, -float("inf")])
-    2.0
-    """
-    weight_C = _scaled_weights(log_weight_C)
-    total = float(weight_C.sum())
-    return total**2 / float((weight_C**2).sum()) if total > 0 else 0.0
-
-
-def _scaled_weights(log_weight_C: ArrayLike) -> FloatArray:
-    log_C = np.asarray(log_weight_C, dtype=np.float64)
-    bad = np.flatnonzero(~(log_C < np.inf))
-    if bad.size:
-        i = int(bad[0])
-        msg = f"'log_weight_C' must be below infinity and not NaN; got {log_C[i]} (row {i}). Correct or drop the row."
-        raise CalibrationError(msg)
-    top = log_C.max(initial=-np.inf)
-    return np.exp(log_C - top) if top > -np.inf else np.zeros(len(log_C))
-
-
-def overlap_report(
-    ratio: DensityRatio, source_SK: ArrayLike, target_DK: ArrayLike, calibration_CK: ArrayLike
-) -> OverlapReport:
-    """Report how well source states cover target states.
-
-    Weights are those of the calibration rows after clipping. The AUC is the mean over stratified folds of the ratio's
-    own method, None where a pool has fewer than two rows; folds ignore prompts, so that it is a diagnostic, not a test.
-
-    Raises
-    ------
-    CalibrationError
-        A pool is empty, or a level is out of range.
-    """
-    source, target, calibration = (np.asarray(levels) for levels in (source_SK, target_DK, calibration_CK))
-    if not len(calibration):
-        msg = "'calibration_CK' must hold at least one state; got 0 rows. Judge the calibration pool first."
-        raise CalibrationError(msg)
-    _, count_U2 = _state_counts(source, target, ratio.num_levels)
-    log_weight_C = ratio.log_ratio(calibration)
-    weight_C = _scaled_weights(log_weight_C)
-    ess = effective_sample_size(log_weight_C)
-    return OverlapReport(
-        ess=ess,
-        ess_share=ess / len(calibration),
-        max_weight_share=float(weight_C.max() / weight_C.sum()),
-        clipped_share=float(ratio.clipped_N(calibration).mean()),
-        classifier_auc=_cross_validated_auc(ratio, source, target),
-        unseen_target_share=float(count_U2[count_U2[:, 0] == 0, 1].sum() / len(target)),
-        num_source=len(source),
-        num_target=len(target),
-    )
-
-
-def _cross_validated_auc(ratio: DensityRatio, source_SK: NDArray[Any], target_DK: NDArray[Any]) -> float | None:
-    num_folds = min(_NUM_FOLDS, len(source_SK), len(target_DK))
-    if num_folds < 2:
-        return None
-    levels = np.concatenate([source_SK, target_DK])
-    is_target = np.repeat([0, 1], [len(source_SK), len(target_DK)])
-    aucs = []
-    for train, test in StratifiedKFold(num_folds, shuffle=True, random_state=0).split(levels, is_target):
-        fold = fit_density_ratio(
-            levels[train][is_target[train] == 0],
-            levels[train][is_target[train] == 1],
-            ratio.num_levels,
-            method=ratio.method,
-            regularisation=ratio.regularisation,
-        )
-        aucs.append(roc_auc_score(is_target[test], fold.raw_log_ratio(levels[test])))
-    return float(np.mean(aucs))

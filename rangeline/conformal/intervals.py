@@ -11,42 +11,20 @@ Shapes: C calibration rows, N test rollouts, K coordinates of a state.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from rangeline.conformal.checks import require_alpha, require_rows, vector
 from rangeline.errors import CalibrationError
-from rangeline.records import BoolArray, FloatArray, LevelArray, RewardIntervals
+from rangeline.records import FloatArray, LevelArray, RewardIntervals
 
 _RELATIVE_TOLERANCE = 1e-12
 """Slack of the quantile's inequality: far above rounding of the sums, far below one row's share of any real set."""
 _MAX_LOG_RATIO = 700.0
 """exp(700) is finite; a test weight this much above every calibration weight has an infinite cutoff anyway."""
-
-
-def _require(ok_N: BoolArray, name: str, rule: str, values_N: NDArray[np.generic]) -> None:
-    bad = np.flatnonzero(~ok_N)
-    if bad.size:
-        i = int(bad[0])
-        msg = f"'{name}' must {rule}; got {values_N[i]} (row {i}). Correct or drop the row."
-        raise CalibrationError(msg)
-
-
-def _require_alpha(alpha: float) -> None:
-    if not 0 < alpha < 1:
-        msg = f"'alpha' must lie in (0, 1); got {alpha}. Correct the conformal settings."
-        raise CalibrationError(msg)
-
-
-def _vector(values: ArrayLike, name: str, length: int | None = None) -> FloatArray:
-    array = np.asarray(values, dtype=np.float64)
-    if array.ndim != 1 or (length is not None and len(array) != length):
-        wanted = "one axis" if length is None else f"shape ({length},)"
-        msg = f"'{name}' must have {wanted}; got shape {array.shape}. Give one value a row."
-        raise CalibrationError(msg)
-    return array
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -77,16 +55,16 @@ class CalibrationSet:
         levels.flags.writeable = False
         object.__setattr__(self, "levels_CK", levels)
         for name in ("score_C", "scale_C", "truth_C", "nonconformity_C"):
-            array = _vector(getattr(self, name), name, len(self.prompt_id_C)).copy()
+            array = vector(getattr(self, name), name, len(self.prompt_id_C)).copy()
             array.flags.writeable = False
             object.__setattr__(self, name, array)
         for name in ("score_C", "truth_C"):
             values = getattr(self, name)
-            _require((values >= 0) & (values <= 1), name, "lie in [0, 1]", values)
-        _require(np.isfinite(self.scale_C) & (self.scale_C > 0), "scale_C", "be positive and finite", self.scale_C)
+            require_rows((values >= 0) & (values <= 1), name, "lie in [0, 1]", values)
+        require_rows(np.isfinite(self.scale_C) & (self.scale_C > 0), "scale_C", "be positive and finite", self.scale_C)
         wanted = np.abs(self.score_C - self.truth_C) / self.scale_C
         close = np.isclose(self.nonconformity_C, wanted, rtol=1e-9, atol=1e-12)
-        _require(close, "nonconformity_C", "equal |score - truth| / scale", self.nonconformity_C)
+        require_rows(close, "nonconformity_C", "equal |score - truth| / scale", self.nonconformity_C)
 
     def __len__(self) -> int:
         """Return C."""
@@ -104,9 +82,9 @@ class CalibrationSet:
     ) -> "CalibrationSet":
         """Make the record, computing ``|score - truth| / scale``; bad rows raise CalibrationError."""
         num = len(prompt_id_C)
-        score, scale = _vector(score_C, "score_C", num), _vector(scale_C, "scale_C", num)
-        truth = _vector(truth_C, "truth_C", num)
-        _require(np.isfinite(scale) & (scale > 0), "scale_C", "be positive and finite", scale)
+        score, scale = vector(score_C, "score_C", num), vector(scale_C, "scale_C", num)
+        truth = vector(truth_C, "truth_C", num)
+        require_rows(np.isfinite(scale) & (scale > 0), "scale_C", "be positive and finite", scale)
         return cls(
             prompt_id_C=tuple(prompt_id_C),
             levels_CK=np.asarray(levels_CK, dtype=np.int8),
@@ -123,7 +101,7 @@ def minimum_calibration_rows(alpha: float) -> int:
     >>> minimum_calibration_rows(0.1)
     9
     """
-    _require_alpha(alpha)
+    require_alpha(alpha)
     return max(1, math.ceil(1 / (alpha * (1 + _RELATIVE_TOLERANCE)) - 1))
 
 
@@ -178,13 +156,23 @@ def weighted_cutoffs(
     >>> weighted_cutoffs([0.1, 0.2, 0.4], [0.0, 0.0, 0.0], [0.0, 9.0], 0.5).tolist()
     [0.2, inf]
     """
-    _require_alpha(alpha)
-    score_C = _vector(nonconformity_C, "nonconformity_C")
-    log_C = _vector(log_weight_C, "log_weight_C", len(score_C))
-    log_N = _vector(log_weight_N, "log_weight_N")
-    _require(np.isfinite(score_C) & (score_C >= 0), "nonconformity_C", "be finite and at least 0", score_C)
-    _require(log_C < np.inf, "log_weight_C", "be below infinity and not NaN", log_C)
-    _require(~np.isnan(log_N), "log_weight_N", "not be NaN", log_N)
+    return _cutoffs(*_checked(nonconformity_C, log_weight_C, log_weight_N, alpha), alpha)
+
+
+def _checked(
+    nonconformity_C: ArrayLike, log_weight_C: ArrayLike, log_weight_N: ArrayLike, alpha: float
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    require_alpha(alpha)
+    score_C = vector(nonconformity_C, "nonconformity_C")
+    log_C = vector(log_weight_C, "log_weight_C", len(score_C))
+    log_N = vector(log_weight_N, "log_weight_N")
+    require_rows(np.isfinite(score_C) & (score_C >= 0), "nonconformity_C", "be finite and at least 0", score_C)
+    require_rows(log_C < np.inf, "log_weight_C", "be below infinity and not NaN", log_C)
+    require_rows(~np.isnan(log_N), "log_weight_N", "not be NaN", log_N)
+    return score_C, log_C, log_N
+
+
+def _cutoffs(score_C: FloatArray, log_C: FloatArray, log_N: FloatArray, alpha: float) -> FloatArray:
     top = log_C.max(initial=-np.inf)
     if top == -np.inf:
         return np.full(len(log_N), np.inf)
@@ -200,6 +188,38 @@ def weighted_cutoffs(
     num_within_N = np.searchsorted(tail_U, budget_N, side="right")
     cutoff_U = np.concatenate(([np.inf], score_U[::-1]))
     return np.asarray(cutoff_U[num_within_N], dtype=np.float64)
+
+
+def weighted_cutoffs_by_group(
+    nonconformity_C: ArrayLike,
+    log_weight_C: ArrayLike,
+    log_weight_N: ArrayLike,
+    alpha: float,
+    *,
+    group_C: Sequence[Hashable],
+    group_N: Sequence[Hashable],
+) -> FloatArray:
+    """Compute `weighted_cutoffs` inside each group (Mondrian): a test rollout is answered by rows of its own group.
+
+    Groups are labels such as suites or the levels of one coordinate; one without calibration rows has infinite cutoffs.
+    Coverage then holds in each group, at the price of fewer rows a cutoff. Parameters, result and errors are those of
+    `weighted_cutoffs`; CalibrationError as well where labels and rows differ in number.
+
+    >>> weighted_cutoffs_by_group([0.1, 0.2, 0.9], [0.0] * 3, [0.0] * 3, 0.5, group_C="aab", group_N="abc").tolist()
+    [0.2, 0.9, inf]
+    """
+    score_C, log_C, log_N = _checked(nonconformity_C, log_weight_C, log_weight_N, alpha)
+    for name, labels, num in (("group_C", group_C, len(score_C)), ("group_N", group_N, len(log_N))):
+        if len(labels) != num:
+            msg = f"'{name}' must have one label for each of {num} rows; got {len(labels)}. Give one label a row."
+            raise CalibrationError(msg)
+    code_of: dict[Hashable, int] = {}
+    code_C, code_N = (np.array([code_of.setdefault(label, len(code_of)) for label in g]) for g in (group_C, group_N))
+    cutoff_N = np.full(len(log_N), np.inf)
+    for code in range(len(code_of)):
+        of_C, of_N = code_C == code, code_N == code
+        cutoff_N[of_N] = _cutoffs(score_C[of_C], log_C[of_C], log_N[of_N], alpha)
+    return cutoff_N
 
 
 def reward_intervals(
@@ -241,14 +261,14 @@ def reward_intervals(
     low, high = support
     num = len(prompt_id_N)
     missing = np.asarray(missing_N, dtype=bool)
-    score, scale = _vector(score_N, "score_N", num), _vector(scale_N, "scale_N", num)
-    cutoff = _vector(cutoff_N, "cutoff_N", num)
+    score, scale = vector(score_N, "score_N", num), vector(scale_N, "scale_N", num)
+    cutoff = vector(cutoff_N, "cutoff_N", num)
     if missing.shape != (num,):
         msg = f"'missing_N' must have shape ({num},); got {missing.shape}. Give one value a row."
         raise CalibrationError(msg)
-    _require(missing | ((score >= low) & (score <= high)), "score_N", f"lie in [{low}, {high}]", score)
-    _require(missing | (np.isfinite(scale) & (scale > 0)), "scale_N", "be positive and finite", scale)
-    _require(missing | (cutoff >= 0), "cutoff_N", "be at least 0", cutoff)
+    require_rows(missing | ((score >= low) & (score <= high)), "score_N", f"lie in [{low}, {high}]", score)
+    require_rows(missing | (np.isfinite(scale) & (scale > 0)), "scale_N", "be positive and finite", scale)
+    require_rows(missing | (cutoff >= 0), "cutoff_N", "be at least 0", cutoff)
     score, scale, cutoff = (np.where(missing, plain, x) for plain, x in ((low, score), (1.0, scale), (0.0, cutoff)))
     unbounded = np.isinf(cutoff)
     half = np.where(unbounded, np.inf, cutoff * scale)

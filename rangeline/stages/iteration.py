@@ -18,7 +18,8 @@ import numpy as np
 from rangeline.advantages import compute_advantages, count_sign_flips, median_pair_weight
 from rangeline.config import PipelineConfig
 from rangeline.conformal.coverage import coverage_report, covered_N
-from rangeline.conformal.density_ratio import DensityRatio, fit_density_ratio, overlap_report
+from rangeline.conformal.density_ratio import DensityRatio, fit_density_ratio
+from rangeline.conformal.overlap import overlap_report
 from rangeline.errors import CalibrationError
 from rangeline.lineage import MANIFEST_NAME, atomic_write, read_manifest, write_json, write_manifest
 from rangeline.policy.checkpoint import prune

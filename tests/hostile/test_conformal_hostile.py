@@ -5,8 +5,15 @@ import math
 import numpy as np
 import pytest
 
-from rangeline.conformal.density_ratio import effective_sample_size, fit_density_ratio
-from rangeline.conformal.intervals import CalibrationSet, minimum_calibration_rows, reward_intervals, weighted_cutoffs
+from rangeline.conformal.density_ratio import fit_density_ratio
+from rangeline.conformal.intervals import (
+    CalibrationSet,
+    minimum_calibration_rows,
+    reward_intervals,
+    weighted_cutoffs,
+    weighted_cutoffs_by_group,
+)
+from rangeline.conformal.overlap import effective_sample_size
 from rangeline.conformal.scorer import ResidualScale, StateScorer, one_hot
 from rangeline.errors import CalibrationError
 
@@ -48,6 +55,25 @@ def test_lengths_must_agree():
         weighted_cutoffs([0.1, 0.2], [0.0], [0.0], 0.1)
     with pytest.raises(CalibrationError, match="'log_weight_N' must have one axis"):
         weighted_cutoffs([0.1], [0.0], [[0.0]], 0.1)
+
+
+def test_grouped_cutoffs_name_the_row_of_the_whole_table():
+    """A bad row is named by its place among all rows, not inside its group."""
+    groups = {"group_C": ["a", "b", "b"], "group_N": ["b", "a"]}
+    with pytest.raises(CalibrationError, match=r"'nonconformity_C' must be finite and at least 0; got nan \(row 2\)"):
+        weighted_cutoffs_by_group([0.1, 0.2, math.nan], [0.0] * 3, [0.0] * 2, 0.1, **groups)
+    with pytest.raises(CalibrationError, match=r"'log_weight_C' must be below infinity and not NaN; .* \(row 1\)"):
+        weighted_cutoffs_by_group([0.1, 0.2, 0.3], [0.0, math.inf, 0.0], [0.0] * 2, 0.1, **groups)
+    with pytest.raises(CalibrationError, match=r"'log_weight_N' must not be NaN; got nan \(row 1\)"):
+        weighted_cutoffs_by_group([0.1, 0.2, 0.3], [0.0] * 3, [0.0, math.nan], 0.1, **groups)
+
+
+@pytest.mark.parametrize("name", ["group_C", "group_N"])
+def test_labels_must_match_the_rows(name):
+    """One label a row, on both sides."""
+    groups = {"group_C": ["a", "b"], "group_N": ["a"]} | {name: ["a"] * 3}
+    with pytest.raises(CalibrationError, match=rf"'{name}' must have one label for each of [12] rows; got 3"):
+        weighted_cutoffs_by_group([0.1, 0.2], [0.0] * 2, [0.0], 0.1, **groups)
 
 
 def test_extreme_weights_neither_overflow_nor_warn():
@@ -96,9 +122,10 @@ def test_states_of_another_rubric_are_refused(levels, message):
         one_hot(levels, [2])
     with pytest.raises(CalibrationError, match=message):
         fit_density_ratio([[0]], levels, [2])
-    ratio = fit_density_ratio([[0]], [[1]], [2], method="counts")
-    with pytest.raises(CalibrationError, match=message):
-        ratio.log_ratio(levels)
+    for method in ("logistic", "counts", "forest", "boosting"):
+        ratio = fit_density_ratio([[0]] * 2, [[1]] * 2, [2], method=method)
+        with pytest.raises(CalibrationError, match=message):
+            ratio.log_ratio(levels)
 
 
 @pytest.mark.parametrize("reward", [math.nan, math.inf, -0.01, 1.01])

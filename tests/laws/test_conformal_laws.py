@@ -8,8 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rangeline.conformal.coverage import clustered_band
-from rangeline.conformal.density_ratio import effective_sample_size, fit_density_ratio
-from rangeline.conformal.intervals import reward_intervals, weighted_cutoffs
+from rangeline.conformal.density_ratio import fit_density_ratio
+from rangeline.conformal.intervals import reward_intervals, weighted_cutoffs, weighted_cutoffs_by_group
+from rangeline.conformal.overlap import effective_sample_size, overlap_report
+from rangeline.conformal.regressor import WeightedConformalRegressor
 from rangeline.conformal.scorer import ResidualScale, StateScorer
 
 ROWS = st.lists(st.tuples(st.integers(0, 6).map(lambda k: k / 6), st.floats(-4, 4)), min_size=1, max_size=25)
@@ -100,7 +102,7 @@ def test_intervals_stay_inside_the_support_and_hold_the_score():
     assert ((intervals.upper_N <= 1) & (intervals.upper_N >= score)).all()
 
 
-@pytest.mark.parametrize("method", ["logistic", "counts"])
+@pytest.mark.parametrize("method", ["logistic", "counts", "forest", "boosting"])
 def test_density_ratio_ignores_row_order(method):
     """Shuffled rows of both pools give the same bits."""
     rng = np.random.default_rng(5)
@@ -111,12 +113,14 @@ def test_density_ratio_ignores_row_order(method):
     assert first.log_ratio(states).tolist() == again.log_ratio(states).tolist()
 
 
-@pytest.mark.parametrize("method", ["logistic", "counts"])
-def test_equal_pools_have_ratio_one(method):
+@pytest.mark.parametrize(
+    ("method", "slack"), [("logistic", 0.05), ("counts", 0.05), ("forest", 0.1), ("boosting", 0.1)]
+)
+def test_equal_pools_have_ratio_one(method, slack):
     """The same states in both pools, even at another number of copies, give log-ratios near 0."""
     pool = np.array([[0], [0], [1], [-1]] * 25)
     ratio = fit_density_ratio(pool, np.tile(pool, (3, 1)), [2], method=method)
-    assert [0.0, 0.0, 0.0] == pytest.approx(ratio.log_ratio([[0], [1], [-1]]).tolist(), abs=0.05)
+    assert [0.0, 0.0, 0.0] == pytest.approx(ratio.log_ratio([[0], [1], [-1]]).tolist(), abs=slack)
 
 
 @pytest.mark.parametrize("method", ["logistic", "counts"])
@@ -127,6 +131,72 @@ def test_exchanging_the_pools_turns_the_ratio_around(method):
     back = fit_density_ratio(target, source, [2], method=method).log_ratio([[0], [1]])
     assert (-forth).tolist() == pytest.approx(back.tolist(), abs=1e-5)
     assert forth[0] < 0 < forth[1]
+
+
+@pytest.mark.parametrize("method", ["logistic", "counts", "forest", "boosting"])
+def test_every_method_finds_the_true_ratio(method):
+    """From 4,000 rows a pool, each method is within .35 of every true log-ratio, and the mean weight is near 1."""
+    rng = np.random.default_rng(8)
+    source, target = (rng.choice(4, size=4000, p=p)[:, None] for p in ([0.4, 0.3, 0.2, 0.1], [0.1, 0.2, 0.3, 0.4]))
+    ratio = fit_density_ratio(source, target, [4], method=method)
+    expected = np.log([1 / 4, 2 / 3, 3 / 2, 4])
+    assert expected.tolist() == pytest.approx(ratio.log_ratio([[0], [1], [2], [3]]).tolist(), abs=0.35)
+    assert 1.0 == pytest.approx(overlap_report(ratio, source, target, source).mean_source_weight, abs=0.1)
+
+
+@given(rows=ROWS, tests=st.lists(st.floats(-4, 4), min_size=1, max_size=5))
+@settings(max_examples=60, deadline=None)
+def test_one_group_is_no_group(rows, tests):
+    """Cutoffs of a single group are those without groups."""
+    scores, logs = np.array(rows).T
+    expected = weighted_cutoffs(scores, logs, tests, 0.2).tolist()
+    groups = {"group_C": ["g"] * len(scores), "group_N": ["g"] * len(tests)}
+    assert expected == weighted_cutoffs_by_group(scores, logs, tests, 0.2, **groups).tolist()
+
+
+@given(rows=ROWS, seed=st.integers(0, 99))
+@settings(max_examples=60, deadline=None)
+def test_other_groups_change_no_cutoff(rows, seed):
+    """A group's cutoff is that of its own rows alone; a group without rows has none."""
+    scores, logs = np.array(rows).T
+    group = np.random.default_rng(seed).integers(0, 3, len(scores))
+    expected = [weighted_cutoffs(scores[group == g], logs[group == g], [0.5], 0.2)[0] for g in range(4)]
+    actual = weighted_cutoffs_by_group(
+        scores, logs, [0.5] * 4, 0.2, group_C=group.tolist(), group_N=list(range(4))
+    ).tolist()
+    assert expected == actual
+    assert math.inf == actual[3]
+
+
+@pytest.mark.parametrize("sigma", ["residual", "bernoulli", "plain"])
+def test_calibration_rows_never_reach_the_scale(sigma):
+    """Other calibration rewards change the cutoff alone: scorer and scale are those of the source rows."""
+    levels, reward = np.array([[0], [1]] * 20), np.array([0.2, 0.9] * 20)
+    model = WeightedConformalRegressor(sigma=sigma, alpha=0.3).fit(levels, reward)
+    first = model.calibrate(levels, reward).calibration_
+    again = model.calibrate(levels, 1 - reward).calibration_
+    assert (first.score_C.tolist(), first.scale_C.tolist()) == (again.score_C.tolist(), again.scale_C.tolist())
+
+
+def test_weighted_intervals_cover_where_unweighted_ones_do_not():
+    """Under a shift to the noisy state, weighting restores the coverage that equal weights lose."""
+    rng = np.random.default_rng(9)
+
+    def draw(num, share):
+        levels = (rng.random(num) < share).astype(int)[:, None]
+        return levels, np.clip(0.5 + np.where(levels[:, 0] == 1, 0.45, 0.02) * rng.uniform(-1, 1, num), 0, 1)
+
+    source, calibration, (target, truth) = draw(400, 0.1), draw(400, 0.1), draw(4000, 0.9)
+    model = WeightedConformalRegressor(alpha=0.1, sigma="plain").fit(*source)
+
+    def covered():
+        lower, upper = model.predict_interval(target)
+        return float(((lower <= truth) & (truth <= upper)).mean())
+
+    model.calibrate(*calibration)
+    assert covered() < 0.5
+    model.calibrate(*calibration, target=draw(400, 0.9)[0])
+    assert covered() > 0.85
 
 
 @given(logs=st.lists(st.floats(-5, 5), min_size=1, max_size=20), shift=st.floats(-1000, 1000))

@@ -1,4 +1,4 @@
-"""Unit tests of the density ratio, the overlap report and the effective sample size."""
+"""Unit tests of the density ratio."""
 
 import json
 import math
@@ -7,17 +7,13 @@ import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegression
 
-from rangeline.conformal.density_ratio import (
-    DensityRatio,
-    effective_sample_size,
-    fit_density_ratio,
-    overlap_report,
-)
+from rangeline.conformal.density_ratio import DensityRatio, fit_density_ratio
 from rangeline.conformal.scorer import one_hot
 from rangeline.errors import CalibrationError
 
 SOURCE = np.array([[0, 0]] * 8 + [[1, 0]] * 4 + [[1, -1]] * 4, dtype=np.int8)
 TARGET = np.array([[0, 0]] * 2 + [[1, 0]] * 2 + [[1, 1]] * 4, dtype=np.int8)
+METHODS = ["logistic", "counts", "forest", "boosting"]
 STATES = np.array([[0, 0], [1, 0], [1, -1], [1, 1], [-1, -1]], dtype=np.int8)
 
 
@@ -44,10 +40,11 @@ def test_larger_pool_is_not_a_likelier_one():
     assert pytest.approx([0.0] * 4) == ratio.raw_log_ratio([[0, 0], [0, 1], [1, 0], [1, 1]]).tolist()
 
 
-@pytest.mark.parametrize("method", ["logistic", "counts"])
+@pytest.mark.parametrize("method", METHODS)
 def test_direction_is_target_over_source(method):
     """A state of the target pool alone has a positive log-ratio, one of the source alone a negative one."""
-    log_ratio = fit_density_ratio(SOURCE, TARGET, [2, 2], method=method).log_ratio(STATES)
+    pools = (np.tile(pool, (5, 1)) for pool in (SOURCE, TARGET))
+    log_ratio = fit_density_ratio(*pools, [2, 2], method=method).log_ratio(STATES)
     assert log_ratio[2] < 0 < log_ratio[3]
 
 
@@ -58,7 +55,7 @@ def test_log_ratio_is_clipped_and_counted():
     assert [-0.5, 1.0] == ratio.log_ratio(STATES)[[2, 3]].tolist()
 
 
-@pytest.mark.parametrize("method", ["logistic", "counts"])
+@pytest.mark.parametrize("method", METHODS)
 def test_ratio_survives_json(method):
     """Through text, every log-ratio keeps its bits."""
     ratio = fit_density_ratio(SOURCE, TARGET, [2, 2], method=method)
@@ -67,7 +64,7 @@ def test_ratio_survives_json(method):
     assert ratio.to_json() == read.to_json()
 
 
-@pytest.mark.parametrize("method", ["logistic", "counts"])
+@pytest.mark.parametrize("method", METHODS)
 def test_a_state_has_one_ratio_in_any_batch(method):
     """Equal states get equal bits alone and among others."""
     ratio = fit_density_ratio(SOURCE, TARGET, [2, 2], method=method)
@@ -75,35 +72,57 @@ def test_a_state_has_one_ratio_in_any_batch(method):
     assert alone == ratio.log_ratio(STATES).tolist()
 
 
-def test_effective_sample_size_by_hand():
-    """(1+1+2)^2 / (1+1+4) = 16/6; equal weights count fully; no weight counts nothing."""
-    assert 16 / 6 == pytest.approx(effective_sample_size(np.log([1.0, 1.0, 2.0])))
-    assert 3.0 == effective_sample_size([-900.0] * 3)
-    assert 0.0 == effective_sample_size([])
-    assert 0.0 == effective_sample_size([-math.inf, -math.inf])
+@pytest.mark.parametrize("method", METHODS)
+def test_separable_states_are_bounded(method):
+    """Pools without a common state have finite log-ratios of the right sign, and the cap bounds them."""
+    source, target = np.zeros((300, 1), dtype=int), np.ones((300, 1), dtype=int)
+    ratio = fit_density_ratio(source, target, [2], method=method, log_cap=(-2.0, 2.0))
+    raw = ratio.raw_log_ratio([[0], [1]])
+    assert np.isfinite(raw).all()
+    assert [-2.0, 2.0] == ratio.log_ratio([[0], [1]]).tolist()
+    assert [True, True] == ratio.clipped_N([[0], [1]]).tolist()
 
 
-def test_overlap_report_by_hand():
-    """Shares are of calibration rows; the unseen share is of target rows."""
-    ratio = fit_density_ratio(SOURCE, TARGET, [2, 2], method="counts", log_cap=(-1.0, 1.0))
-    report = overlap_report(ratio, SOURCE, TARGET, STATES[2:4])
-    low, high = math.exp(-1), math.exp(1)
-    assert (low + high) ** 2 / (low**2 + high**2) == pytest.approx(report.ess)
-    assert report.ess / 2 == report.ess_share
-    assert high / (low + high) == pytest.approx(report.max_weight_share)
-    assert 1.0 == report.clipped_share
-    assert 0.5 == report.unseen_target_share
-    assert (16, 8) == (report.num_source, report.num_target)
-    assert 0.5 < report.classifier_auc <= 1
+@pytest.mark.parametrize("method", ["forest", "boosting"])
+def test_unseen_state_takes_the_largest_ratio_of_its_nearest(method):
+    """A state of neither pool has the largest ratio among the states that differ in the fewest coordinates."""
+    ratio = fit_density_ratio(SOURCE, TARGET, [2, 2], method=method)
+    near = ratio.raw_log_ratio([[0, 0], [1, 1], [1, -1]]).tolist()
+    assert [max(near[:2]), max(near[0], near[2])] == ratio.raw_log_ratio([[0, 1], [0, -1]]).tolist()
 
 
-@pytest.mark.parametrize("method", ["logistic", "counts"])
-def test_auc_is_one_for_disjoint_pools_and_none_for_single_rows(method):
-    """Pools without a common state are told apart; a pool of one row cannot be folded."""
-    source, target = np.zeros((6, 1), dtype=int), np.ones((6, 1), dtype=int)
-    ratio = fit_density_ratio(source, target, [2], method=method)
-    assert 1.0 == overlap_report(ratio, source, target, source).classifier_auc
-    assert overlap_report(ratio, source, target[:1], source).classifier_auc is None
+@pytest.mark.parametrize("method", ["forest", "boosting"])
+def test_tables_hold_the_observed_states(method):
+    """The stored ratio is one number for each state of either pool, and no tree."""
+    content = fit_density_ratio(SOURCE, TARGET, [2, 2], method=method).to_json()
+    assert [[0, 0], [1, -1], [1, 0], [1, 1]] == [state for state, _ in content["by_state"]]
+    assert ([], 0.0) == (content["coefficients"], content["base"])
+
+
+def test_forest_depends_on_its_seed_alone():
+    """The same seed gives the same bits, another seed other draws."""
+    tables = [fit_density_ratio(SOURCE, TARGET, [2, 2], method="forest", seed=seed).by_state for seed in (1, 1, 2)]
+    assert tables[0] == tables[1]
+    assert tables[0] != tables[2]
+
+
+def test_forest_of_one_leaf_has_ratio_one():
+    """Nine rows cannot be split into leaves of five, so that every leaf says the pools' share."""
+    ratio = fit_density_ratio([[0]] * 5, [[1]] * 4, [2], method="forest", regularisation=1e9)
+    assert [0.0, 0.0] == pytest.approx(ratio.raw_log_ratio([[0], [1]]).tolist(), abs=1e-6)
+
+
+def test_boosting_refuses_a_pool_that_cannot_be_split():
+    """Calibration out of fold needs two rows a pool."""
+    with pytest.raises(CalibrationError, match="must have at least 2 rows for boosting; got 2 and 1"):
+        fit_density_ratio([[0], [1]], [[1]], [2], method="boosting")
+
+
+def test_no_row_has_no_ratio():
+    """An empty batch gives an empty answer."""
+    for method in METHODS:
+        ratio = fit_density_ratio(SOURCE, TARGET, [2, 2], method=method)
+        assert [] == ratio.log_ratio(np.zeros((0, 2), dtype=int)).tolist()
 
 
 @pytest.mark.parametrize(("source", "target", "name"), [([], [[0]], "source_SK"), ([[0]], [], "target_DK")])
@@ -113,21 +132,15 @@ def test_empty_pool_is_refused(source, target, name):
         fit_density_ratio(source, target, [2])
 
 
-def test_empty_calibration_is_refused_by_the_report():
-    """There is no effective sample size of nothing to report."""
-    ratio = fit_density_ratio(SOURCE, TARGET, [2, 2])
-    with pytest.raises(CalibrationError, match="'calibration_CK' must hold at least one state"):
-        overlap_report(ratio, SOURCE, TARGET, SOURCE[:0])
-
-
 @pytest.mark.parametrize(
     "settings",
     [
-        {"method": "forest"},
+        {"method": "trees"},
         {"regularisation": 0.0},
         {"regularisation": math.nan},
         {"log_cap": (1.0, -1.0)},
         {"log_cap": (-math.inf, 4.0)},
+        {"log_cap": (-4.0, 701.0)},
     ],
 )
 def test_bad_settings_are_refused(settings):
