@@ -2,7 +2,7 @@
 
 A killed run goes on from its last complete iteration when the same command is given again. When the gate closes,
 the iteration does not update the policy until `on_alarm` says what to do: continue and mark it, pause for a person,
-or stop.
+recalibrate on the audited rollouts, or stop.
 """
 
 from prefect import flow
@@ -11,7 +11,7 @@ from prefect.flow_runs import pause_flow_run
 from flows.common import TrainRequest
 from rangeline.config import PipelineConfig
 from rangeline.errors import CoverageAlarmError
-from tasks.calibration import bound_rewards, gates_held, hold_gate, judge_states, report_coverage
+from tasks.calibration import bound_rewards, gates_held, hold_gate, judge_states, recalibrate, report_coverage
 from tasks.lineage import Session, open_session, read_settings_of
 from tasks.policy import sample_rollouts, update_policy
 from tasks.records import end_tracking, record_iteration, register_policy, start_tracking, unrecorded
@@ -55,9 +55,11 @@ def run_iteration(session: Session, number: int, config: PipelineConfig) -> bool
     sample_rollouts(session, number)
     judge_states(session, number)
     bound_rewards(session, number)
-    outcome = hold_gate(session, number, report_coverage(session, number))
+    outcome = hold_gate(session, number, *report_coverage(session, number))
     if not outcome.success:
         answer_alarm(number, outcome.failed, str(outcome.docs_path), config.train.on_alarm)
+        if config.train.on_alarm == "recalibrate":
+            recalibrate(session, number)
     update_policy(session, number)
     return bool(outcome.success)
 

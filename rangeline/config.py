@@ -171,7 +171,9 @@ class TrainConfig(Section):
     max_silent_iterations: Count = Field(
         3, description="Iterations in a row without any advantage before the run stops"
     )
-    on_alarm: Literal["continue", "pause", "stop"] = Field("stop", description="When coverage leaves its band")
+    on_alarm: Literal["continue", "pause", "recalibrate", "stop"] = Field(
+        "stop", description="When the coverage gate closes; recalibrate takes the audited rollouts as fresh labels"
+    )
     keep_checkpoints: Annotated[int, Field(ge=2)] = 2
 
 
@@ -179,6 +181,12 @@ class CoverageConfig(Section):
     """The coverage gate."""
 
     confidence: Annotated[float, Field(gt=0.5, lt=1)] = Field(0.99, description="Of the clustered band")
+    false_alarm_rate: Annotated[float, Field(gt=0, lt=1)] = Field(
+        0.05, description="Of the monitor and of the drift alarm, each over the whole run"
+    )
+    tolerance: Annotated[float, Field(gt=0, lt=1)] = Field(
+        0.1, description="The monitor says 'covered' once a miss rate this much above alpha is ruled out"
+    )
     min_rows: Count = 32
     min_prompts: Count = 8
     max_mean_width: Annotated[float, Field(gt=0, le=1)] = 0.95

@@ -6,11 +6,12 @@ from dataclasses import asdict
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
+from rangeline.conformal.coverage import AlarmState
 from rangeline.records import CoverageReport
 from rangeline.stages.session import TrainingSession
 from rangeline.stages.tables import read_table
 from tasks.expectations import CoverageThresholds, ExpectationOutcome, check_coverage
-from tasks.reporting import show_markdown, show_table
+from tasks.reporting import logger, show_markdown, show_table
 
 
 @task(name="judge states", cache_policy=NO_CACHE, retries=1)
@@ -26,13 +27,20 @@ def bound_rewards(session: TrainingSession, number: int) -> None:
 
 
 @task(name="report coverage", cache_policy=NO_CACHE)
-def report_coverage(session: TrainingSession, number: int) -> CoverageReport:
-    """Measure coverage on the audit share."""
+def report_coverage(session: TrainingSession, number: int) -> tuple[CoverageReport, AlarmState]:
+    """Measure coverage on the audit share, and take it into the evidence of the whole run."""
     return session.cover(number)
 
 
+@task(name="recalibrate", cache_policy=NO_CACHE)
+def recalibrate(session: TrainingSession, number: int) -> None:
+    """Take the latest audited rollouts as the calibration set, and bound the policy's rewards anew."""
+    prompts = session.recalibrate(number)
+    logger.warning("iteration %d: recalibrated on the rollouts of %d audited prompts", number, prompts)
+
+
 @task(name="hold coverage gate", cache_policy=NO_CACHE)
-def hold_gate(session: TrainingSession, number: int, report: CoverageReport) -> ExpectationOutcome:
+def hold_gate(session: TrainingSession, number: int, report: CoverageReport, state: AlarmState) -> ExpectationOutcome:
     """Hold the iteration's intervals against the coverage expectations, and show the result."""
     folder = session.iteration(number).folder
     gate = session.config.coverage
@@ -46,13 +54,17 @@ def hold_gate(session: TrainingSession, number: int, report: CoverageReport) -> 
     )
     rows = read_table(folder / "audit_coverage.parquet").to_pydict()
     with session.timed("gate_s"):
-        outcome = check_coverage(rows, report, thresholds=thresholds, output=folder / "expectations")
+        outcome = check_coverage(rows, report, state, thresholds=thresholds, output=folder / "expectations")
     session.iteration(number).write_gate(success=outcome.success, failed=outcome.failed)
-    show_table(f"coverage-{session.opened.folder.name}", [asdict(report)], f"Coverage at iteration {number}")
+    show_table(
+        f"coverage-{session.opened.folder.name}",
+        [{**asdict(report), "alarm_state": state}],
+        f"Coverage at iteration {number}",
+    )
     verdict = "all expectations met" if outcome.success else "; ".join(outcome.failed)
     show_markdown(
         f"coverage-gate-{session.opened.folder.name}",
-        f"## Iteration {number}: {report.status.replace('_', ' ')}\n\n{verdict}\n\n"
+        f"## Iteration {number}: {state.replace('_', ' ')}\n\n{verdict}\n\n"
         f"Result: `{outcome.result_path}`  \nData Docs: `{outcome.docs_path}`\n",
         "Coverage gate",
     )

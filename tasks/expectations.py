@@ -24,6 +24,8 @@ from tasks.processes import silence_telemetry
 
 Columns: TypeAlias = pd.DataFrame | Mapping[str, Sequence[Any]]
 LABELLED_POOLS = frozenset({"source", "calibration", "warmup", "audit", "evaluation"})
+ALARMS = ("under_coverage", "no_overlap", "concept_drift")
+"""Alarm states that close the gate; over-coverage is the band's to judge, since coarse scores often cover too much."""
 UNLABELLED_POOLS = frozenset({"policy", "ratio"})
 
 _POOL_COLUMNS = ("prompt_id", "prompt_text", "suite", "reference", "cluster")
@@ -111,7 +113,7 @@ def check_pools(pool_rows: Mapping[str, Sequence[Mapping[str, Any]]], *, output:
 
 
 def check_coverage(
-    rows: Columns, report: CoverageReport, *, thresholds: CoverageThresholds, output: Path
+    rows: Columns, report: CoverageReport, alarm_state: str, *, thresholds: CoverageThresholds, output: Path
 ) -> ExpectationOutcome:
     """Check that intervals cover the truth as often as promised, neither less nor more, and still say something.
 
@@ -126,6 +128,8 @@ def check_coverage(
         where missing. Missing rows count in the missing share and nowhere else.
     report
         Coverage report of the same rows; an undefined value in it fails.
+    alarm_state
+        What the run as a whole says: under_coverage, no_overlap and concept_drift fail.
     thresholds
         Bounds on evidence, width, overlap and missing rows.
     output
@@ -146,6 +150,7 @@ def check_coverage(
         _Table("all rows", frame[["prompt_id", "missing"]], expectations),
         _valid_rows_table(valid, report, thresholds),
         _report_table(report, float(valid["covered"].mean()), thresholds),
+        _run_state_table(alarm_state),
     ]
     return _validate("coverage", tables, output)
 
@@ -201,6 +206,13 @@ def _report_table(report: CoverageReport, row_mean: float, thresholds: CoverageT
         _mean_between("ess_share", "effective sample share", low=thresholds.min_ess_share),
     ]
     return _Table("report", pd.DataFrame(values).astype(float), expectations, key="empirical")
+
+
+def _run_state_table(alarm_state: str) -> _Table:
+    words = f"the evidence of the run must be none of {', '.join(ALARMS)}"
+    calm = _expect("ColumnValuesToNotBeInSet", words, column="alarm_state", value_set=list(ALARMS))
+    frame = pd.DataFrame({"alarm_state": [alarm_state]})
+    return _Table("run", frame, [_row_floor(1), _filled("alarm_state"), calm], key="alarm_state")
 
 
 def _band_around_target(report: CoverageReport) -> tuple[float, float]:

@@ -99,7 +99,13 @@ _PLOTS = {
     ),
 }
 _PERCENT = frozenset({"coverage", "audit", "missing"})
-_STATUS_MARKS = {"under_coverage": "✗", "over_coverage": "▲", "too_little_evidence": "?"}
+_STATUS_MARKS = {
+    "under_coverage": "✗",
+    "no_overlap": "✗",
+    "concept_drift": "✗",
+    "over_coverage": "▲",
+    "too_little_evidence": "?",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

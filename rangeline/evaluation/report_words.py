@@ -13,8 +13,10 @@ from rangeline.evaluation.sampling_metrics import Estimate
 
 _STATUS = {
     "covered": ("✓", "Coverage stands", "The target lies inside the band."),
-    "under_coverage": ("✗", "Coverage does not stand", "The whole band lies below the target."),
-    "over_coverage": ("▲", "Coverage stands, with room", "The whole band lies above the target."),
+    "under_coverage": ("✗", "Coverage does not stand", "The band, or the run's monitor, lies below the target."),
+    "over_coverage": ("▲", "Coverage stands, with room", "The band, or the run's monitor, lies above the target."),
+    "no_overlap": ("✗", "Coverage cannot be promised", "Calibration hardly overlaps with what the policy writes."),
+    "concept_drift": ("✗", "Coverage cannot be promised", "The truth behind a judgment state has changed."),
     "too_little_evidence": ("?", "Coverage is undecided", "Too few labelled prompts to tell."),
 }
 

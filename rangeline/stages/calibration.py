@@ -1,6 +1,7 @@
 """Calibration stages: judge the source and calibration pools once, fit the scorer and scale, keep anchors."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from rangeline.config import CalibrateConfig, PipelineConfig
-from rangeline.conformal.intervals import CalibrationSet
+from rangeline.conformal.intervals import CalibrationSet, require_calibration_rows
 from rangeline.conformal.scorer import ResidualScale, StateScorer
 from rangeline.errors import CalibrationError
 from rangeline.lineage import MANIFEST_NAME, atomic_write, write_json, write_manifest
@@ -50,6 +51,48 @@ class Calibration:
     calibration: CalibrationSet
     source: JudgmentTable
     """Class 0 of the density ratio; rows without a state or a truth are missing."""
+    is_fresh: bool = False
+    """True where the calibration rows are audited rollouts of the target itself, which need no density ratio."""
+
+
+def fresh_calibration(
+    base: Calibration, judged: Sequence[tuple[JudgmentTable, FloatArray]], alpha: float
+) -> Calibration:
+    """Calibrate anew on audited rollouts of recent policies; scorer and scale stay as they are.
+
+    Parameters
+    ----------
+    base
+        What was frozen before training.
+    judged
+        Judgment states and true rewards of the audit share, an entry an iteration.
+    alpha
+        Miss rate that the new set must be able to serve.
+
+    Returns
+    -------
+    Calibration
+        With the audited rows as calibration set, used without a density ratio.
+
+    Raises
+    ------
+    CalibrationError
+        When the audited prompts are too few for alpha.
+
+    Notes
+    -----
+    Ours. Rows of an earlier iteration came from a policy a little older than the one they calibrate.
+    """
+    parts = [_calibration_set(base.scorer, base.scale, judgments, truth) for judgments, truth in judged]
+    require_calibration_rows(len({prompt_id for part in parts for prompt_id in part.prompt_id_C}), alpha)
+    joined = CalibrationSet.build(
+        [prompt_id for part in parts for prompt_id in part.prompt_id_C],
+        np.concatenate([part.levels_CK for part in parts]),
+        score_C=np.concatenate([part.score_C for part in parts]),
+        scale_C=np.concatenate([part.scale_C for part in parts]),
+        truth_C=np.concatenate([part.truth_C for part in parts]),
+    )
+    return replace(base, calibration=joined, is_fresh=True)
 
 
 def _sample_and_judge(

@@ -162,14 +162,15 @@ class Iteration:
             judgments,
             scorer=calibration.scorer,
             scale=calibration.scale,
-            ratio=DensityRatio.from_json(stored),
+            # Fresh labels come from the target itself: there is nothing to reweigh.
+            ratio=None if calibration.is_fresh else DensityRatio.from_json(stored),
             calibration=calibration.calibration,
             alpha=self.config.intervals.alpha,
         )
 
-    def bound(self, calibration: Calibration) -> None:
+    def bound(self, calibration: Calibration, *, shares: Sequence[str] = ("policy", "audit")) -> None:
         """Give every policy and audit rollout its reward interval; labelled policy prompts get their verdict."""
-        for share in ("policy", "audit"):
+        for share in shares:
             intervals = self._judge_intervals(share, calibration)
             if share == "policy" and self.config.train.labelled_prompts:
                 rollouts, rows = read_rollouts(self.folder / "policy_rollouts.parquet"), self._by_id("policy")
@@ -287,8 +288,9 @@ class Iteration:
             "metrics.json",
             "checkpoint.json",
         )
-        # The gate is the pipeline's: who runs the steps by hand may go without one.
-        gate = ["gate.json"] if (self.folder / "gate.json").is_file() else []
+        # The gate is the pipeline's, and not every iteration recalibrates.
+        optional = ("gate.json", "monitor.json", "recalibration.parquet")
+        gate = [name for name in optional if (self.folder / name).is_file()]
         names = [*tables, "advantages.parquet", "audit_coverage.parquet", *documents, *gate]
         calibration = read_manifest(self.workspace.calibration / MANIFEST_NAME)
         write_manifest(
@@ -315,6 +317,19 @@ class Iteration:
         """Return the iteration's numbers; None where a number is not defined."""
         return dict(json.loads((self.folder / "metrics.json").read_text(encoding="utf-8")))
 
+    def _watched(self) -> dict[str, Any]:
+        if not (self.folder / "monitor.json").is_file():
+            return {}
+        stored = json.loads((self.folder / "monitor.json").read_text(encoding="utf-8"))
+        said = stored["verdict"]
+        return {
+            "monitor/mean_miss": said["mean_miss"],
+            "monitor/miss_lower": said["lower"],
+            "monitor/miss_upper": said["upper"],
+            "monitor/num_prompts": said["num_prompts"],
+            "monitor/drift_log_wealth": stored["drift_log_wealth"],
+        }
+
     def _metrics(self) -> dict[str, Any]:
 
         def read(name: str) -> dict[str, Any]:
@@ -333,6 +348,7 @@ class Iteration:
             "interval/mean_width": coverage["mean_width"],
             "interval/unbounded_share": coverage["unbounded_share"],
             **{f"ratio/{name}": overlap[name] for name in overlap if name not in ("num_source", "num_target")},
+            **self._watched(),
             **read("credit.json"),
             "judge/unknown_share": judgments.unknown_share,
             **{f"policy/{name}": value for name, value in update.items() if name != "skipped"},

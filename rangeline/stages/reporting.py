@@ -118,12 +118,18 @@ def _iterations(run: RunFolder, done: int) -> tuple[dict[str, Any], ...]:
         rows.append(
             {
                 "iteration": number,
-                "status": _json(folder / "coverage.json")["status"],
+                "status": _alarm_state(folder),
                 **_json(folder / "metrics.json"),
                 **(_json(timings) if timings.is_file() else {}),
             }
         )
     return tuple(rows)
+
+
+def _alarm_state(folder: Path) -> str:
+    """Return what the run said at an iteration; without a monitor, what the iteration said by itself."""
+    path = folder / "monitor.json"
+    return str(_json(path)["alarm_state"] if path.is_file() else _json(folder / "coverage.json")["status"])
 
 
 def _expectations(run: RunFolder, done: int) -> tuple[ExpectationOutcome, ...]:

@@ -7,17 +7,23 @@ from types import TracebackType
 from typing import Self
 
 from rangeline.config import PipelineConfig
+from rangeline.conformal.coverage import AlarmState
 from rangeline.conformal.intervals import require_calibration_rows
 from rangeline.errors import NoSignalError
 from rangeline.policy.checkpoint import prune
 from rangeline.records import CoverageReport
-from rangeline.stages.calibration import load_calibration
+from rangeline.stages.calibration import Calibration, fresh_calibration, load_calibration, read_truth
 from rangeline.stages.iteration import Iteration
 from rangeline.stages.judging import open_judge
 from rangeline.stages.progress import Progress, silent
 from rangeline.stages.run import OpenedRun, open_run
+from rangeline.stages.tables import read_judgments, write_table
 from rangeline.stages.warmup import load_worker
+from rangeline.stages.watch import watch
 from rangeline.stages.workspace import Workspace
+
+_AUDITED_ITERATIONS = 3
+"""Iterations whose audited rollouts make a fresh calibration set: older ones come from too different a policy."""
 
 
 class TrainingSession:
@@ -49,6 +55,7 @@ class TrainingSession:
         # Rollouts of one prompt depend on each other: it is prompts that must be enough.
         require_calibration_rows(len(set(self.calibration.calibration.prompt_id_C)), config.intervals.alpha)
         self.opened: OpenedRun = open_run(workspace, config, run)
+        self._restore_calibration()
 
     def __enter__(self) -> Self:
         """Load policy and judge, and restore the last complete checkpoint."""
@@ -102,10 +109,46 @@ class TrainingSession:
             iteration.refit_ratio(self.calibration)
             iteration.bound(self.calibration)
 
-    def cover(self, number: int) -> CoverageReport:
-        """Step 4: coverage on the audit share."""
+    def cover(self, number: int) -> tuple[CoverageReport, AlarmState]:
+        """Step 4: coverage on the audit share, and what the whole run says of it."""
         with self.timed("bound_s"):
-            return self.iteration(number).cover()
+            iteration = self.iteration(number)
+            report = iteration.cover()
+            return report, watch(iteration, self.calibration, report)
+
+    def recalibrate(self, number: int) -> int:
+        """Take the latest audited rollouts as the calibration set, from this iteration on; return its prompts.
+
+        The iteration's own coverage was measured before, with the old set; its policy rewards are bounded anew.
+
+        Raises
+        ------
+        CalibrationError
+            When the audited prompts are too few for alpha.
+        """
+        fresh = self._fresh(number)
+        columns = {"prompt_id": list(fresh.calibration.prompt_id_C), "truth": fresh.calibration.truth_C}
+        folder = self.iteration(number).folder
+        write_table(folder / "recalibration.parquet", columns)
+        self.calibration = fresh
+        self.iteration(number).bound(fresh, shares=("policy",))
+        return len(set(fresh.calibration.prompt_id_C))
+
+    def _fresh(self, number: int) -> Calibration:
+        judged = []
+        for earlier in range(max(1, number - _AUDITED_ITERATIONS + 1), number + 1):
+            folder = self.iteration(earlier).folder
+            judgments = read_judgments(folder / "audit_judgments.parquet")
+            judged.append((judgments, read_truth(folder / "audit_coverage.parquet")))
+        return fresh_calibration(self.calibration, judged, self.config.intervals.alpha)
+
+    def _restore_calibration(self) -> None:
+        """Go back to the newest recalibration of a resumed run; what an interrupted iteration left is no longer so."""
+        for number in range(self.opened.done, 0, -1):
+            if (self.iteration(number).folder / "recalibration.parquet").is_file():
+                self.calibration = self._fresh(number)
+                break
+        (self.iteration(self.opened.done + 1).folder / "recalibration.parquet").unlink(missing_ok=True)
 
     def update(self, number: int) -> None:
         """Step 5: advantages, policy update, checkpoint, manifest.

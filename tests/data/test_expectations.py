@@ -171,8 +171,8 @@ def test_unknown_pools_and_incomplete_rows_are_refused(tmp_path):
 
 def test_good_coverage_passes_as_columns_and_as_frame(tmp_path):
     """Rows inside the band pass in either form, and the named expectation is among the results."""
-    assert check_coverage(pd.DataFrame(good_rows()), REPORT, thresholds=THRESHOLDS, output=tmp_path).success
-    outcome = check_coverage(good_rows(), REPORT, thresholds=THRESHOLDS, output=tmp_path)
+    assert check_coverage(pd.DataFrame(good_rows()), REPORT, "covered", thresholds=THRESHOLDS, output=tmp_path).success
+    outcome = check_coverage(good_rows(), REPORT, "covered", thresholds=THRESHOLDS, output=tmp_path)
     assert (outcome.success, outcome.failed) == (True, ())
     assert "expect_interval_coverage_near_target" in outcome.result_path.read_text()
     assert outcome.docs_path.is_file()
@@ -181,7 +181,7 @@ def test_good_coverage_passes_as_columns_and_as_frame(tmp_path):
 def test_target_on_the_edge_of_the_band_still_passes(tmp_path):
     """The band is closed, whatever the last bits of a mean say."""
     report = replace(REPORT, band_lower=0.9, band_upper=0.9)
-    assert check_coverage(good_rows(), report, thresholds=THRESHOLDS, output=tmp_path).success
+    assert check_coverage(good_rows(), report, "covered", thresholds=THRESHOLDS, output=tmp_path).success
 
 
 @pytest.mark.parametrize(
@@ -254,14 +254,16 @@ def test_target_on_the_edge_of_the_band_still_passes(tmp_path):
 def test_each_broken_coverage_rule_fails_by_name_and_no_other(tmp_path, columns, report, expected):
     """Each violation fails the check with a sentence of its own, and what is in order is not named."""
     rows = {**good_rows(), **columns}
-    assert expected == keys(check_coverage(rows, replace(REPORT, **report), thresholds=THRESHOLDS, output=tmp_path))
+    assert expected == keys(
+        check_coverage(rows, replace(REPORT, **report), "covered", thresholds=THRESHOLDS, output=tmp_path)
+    )
 
 
 def test_intervals_of_the_whole_support_fail_twice(tmp_path):
     """Intervals that are all [0, 1] cover always: too much, and too wide."""
     rows = {**good_rows(), "covered": [True] * 10 + [None], "width": [1.0] * 10 + [None]}
     report = replace(REPORT, empirical=1.0, band_lower=0.92, band_upper=1.0)
-    text = failures(check_coverage(rows, report, thresholds=THRESHOLDS, output=tmp_path))
+    text = failures(check_coverage(rows, report, "covered", thresholds=THRESHOLDS, output=tmp_path))
     assert "expect_interval_coverage_near_target" in text
     assert "the mean width must be at most 0.8" in text
 
@@ -272,13 +274,13 @@ def test_empty_and_all_missing_tables_fail(tmp_path, num_missing):
     rows = {name: [None] * num_missing for name in good_rows()}
     rows |= {"prompt_id": list("abcd")[:num_missing], "missing": [True] * num_missing}
     lenient = replace(THRESHOLDS, min_rows=1, min_prompts=1, max_missing_share=1.0)
-    text = failures(check_coverage(rows, REPORT, thresholds=lenient, output=tmp_path / "claimed"))
+    text = failures(check_coverage(rows, REPORT, "covered", thresholds=lenient, output=tmp_path / "claimed"))
     assert "valid rows: the number of rows must be at least 1" in text
     assert "(expect_interval_coverage_near_target); got nothing that could be computed" in text
     assert ("all rows: the number of rows" in text) == (num_missing == 0)
     undefined = replace(REPORT, empirical=None, band_lower=None, band_upper=None, mean_width=None)
     assert "report: 'empirical' must be there" in failures(
-        check_coverage(rows, undefined, thresholds=lenient, output=tmp_path / "undefined")
+        check_coverage(rows, undefined, "covered", thresholds=lenient, output=tmp_path / "undefined")
     )
 
 
@@ -286,7 +288,7 @@ def test_absent_columns_are_refused(tmp_path):
     """Rows without a column are an error that names it."""
     rows = {name: values for name, values in good_rows().items() if name != "width"}
     with pytest.raises(BadInputError, match=r"'width' must be a column of the rows; got"):
-        check_coverage(rows, REPORT, thresholds=THRESHOLDS, output=tmp_path)
+        check_coverage(rows, REPORT, "covered", thresholds=THRESHOLDS, output=tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -303,3 +305,18 @@ def test_thresholds_out_of_range_are_refused(name, value):
     """A threshold that could not be meant is refused by name."""
     with pytest.raises(ConfigError, match=rf"'{name}' must .*; got {value}"):
         replace(THRESHOLDS, **{name: value})
+
+
+@pytest.mark.parametrize("state", ["under_coverage", "no_overlap", "concept_drift"])
+def test_evidence_of_the_run_closes_the_gate(state, tmp_path):
+    """A good iteration does not pass while the run as a whole is alarmed; the alarm is named."""
+    outcome = check_coverage(good_rows(), REPORT, state, thresholds=THRESHOLDS, output=tmp_path)
+    assert not outcome.success
+    assert "the evidence of the run must be none of" in outcome.failed[0]
+    assert state in outcome.failed[0]
+
+
+@pytest.mark.parametrize("state", ["covered", "over_coverage", "too_little_evidence"])
+def test_states_without_alarm_leave_the_gate_open(state, tmp_path):
+    """Coarse scores often cover too much, and early evidence is little: neither is an alarm of the run."""
+    assert check_coverage(good_rows(), REPORT, state, thresholds=THRESHOLDS, output=tmp_path).success

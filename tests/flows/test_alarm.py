@@ -4,6 +4,7 @@ import json
 import shutil
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 from prefect.client.orchestration import get_client
@@ -111,3 +112,14 @@ def wait_for_pause(client, running):
             return found[0].id
         time.sleep(0.2)
     pytest.fail("the flow run did not pause")
+
+
+def test_recalibrate_goes_on_with_fresh_labels(copied_workspace, tmp_path):
+    """A closed gate takes the audited rollouts as calibration set; the run goes on, and says that coverage fell."""
+    root = copied_workspace(tmp_path / "work")
+    result = train(closed_request(root, "recalibrate"))
+    folder = root / "runs/alarmed/iterations/000002"
+    assert ("alarmed", 2, False) == (result["run"], result["iteration"], result["covered"])
+    assert (folder / "recalibration.parquet").is_file()
+    named = {Path(ref["path"]).name for ref in json.loads((folder / "manifest.json").read_text())["outputs"]}
+    assert {"recalibration.parquet", "monitor.json", "gate.json"} <= named

@@ -52,7 +52,7 @@ def train_deployment(prefect_server):
     ("section", "message"),
     [
         ({"train": {"iterations": 0}}, "greater than or equal to 1"),
-        ({"train": {"on_alarm": "ignore"}}, "Input should be 'continue', 'pause' or 'stop'"),
+        ({"train": {"on_alarm": "ignore"}}, "Input should be 'continue', 'pause', 'recalibrate' or 'stop'"),
         ({"intervals": {"alpha": 1}}, "less than 1"),
         ({"trian": {}}, "Extra inputs are not permitted"),
     ],
@@ -100,7 +100,7 @@ def test_the_form_explains_itself(train_deployment):
         definitions = client.read_deployment(train_deployment).parameter_openapi_schema["definitions"]
     settings = definitions["TrainConfig"]["properties"]
     assert (1, 100_000) == (settings["iterations"]["minimum"], settings["iterations"]["maximum"])
-    assert ["continue", "pause", "stop"] == settings["on_alarm"]["enum"]
+    assert ["continue", "pause", "recalibrate", "stop"] == settings["on_alarm"]["enum"]
     assert all(settings[name].get("description") for name in ("iterations", "on_alarm", "audit_prompts"))
 
 

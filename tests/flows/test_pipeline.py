@@ -196,7 +196,7 @@ def test_expectation_results_and_docs_are_kept_an_iteration(done):
     for number in (1, 2):
         folder = done.folder / "iterations" / f"{number:06d}" / "expectations"
         result = json.loads((folder / "result.json").read_text())
-        assert {"all rows", "valid rows", "report"} == set(result["tables"])
+        assert {"all rows", "valid rows", "report", "run"} == set(result["tables"])
         assert result["success"] is (not result["failed"])
         assert "<html" in (folder / "data_docs" / "index.html").read_text().lower()
     assert json.loads((done.root / ".rangeline/expectations/pools/result.json").read_text())["success"] is True

@@ -166,7 +166,7 @@ def test_an_iteration_that_was_done_but_not_tracked_is_tracked_later(copied_work
     with TrainingSession(place, config, run="r") as session:
         for step in (session.sample, session.judge_states, session.bound):
             step(1)
-        hold_gate.fn(session, 1, session.cover(1))
+        hold_gate.fn(session, 1, *session.cover(1))
         session.update(1)
     for _ in range(2):
         train_flow(request_of(str(root), config, "r"))
