@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import dataclass
 
 from rangeline.evaluation.comparison import PairedDifference
-from rangeline.evaluation.report_text import DASH, number_of, number_text, points_text, share_text
+from rangeline.evaluation.report_text import DASH, count_text, number_of, number_text, points_text, share_text
 from rangeline.evaluation.run_summary import DomainEvaluation, RunSummary
 from rangeline.evaluation.sampling_metrics import Estimate
 
@@ -82,6 +82,8 @@ def summary_table(summary: RunSummary) -> list[tuple[str, str]]:
         rows.append((f"accuracy after, {domain.domain}", estimate_text(domain.after)))
         rows.append((f"change, {domain.domain}", change_text(domain.paired)))
     rows.append(("coverage", coverage_text(summary)))
+    if summary.last_known("monitor/mean_miss") is not None:
+        rows.append(("coverage over the run", run_coverage_text(summary)))
     for key, label, write in (
         ("interval/mean_width", "mean interval width", number_text),
         ("interval/unbounded_share", "unbounded intervals", share_text),
@@ -120,6 +122,19 @@ def coverage_text(summary: RunSummary) -> str:
         share_text(number_of(row.get(f"coverage/{name}"))) for name in ("band_lower", "band_upper", "target")
     )
     return f"{share_text(known[1])} (band {lower} to {upper}; target {target}; {_iteration(summary, known[0])})"
+
+
+def run_coverage_text(summary: RunSummary) -> str:
+    """Return the coverage over all audited prompts of the run, with the monitor's interval; a dash if not known."""
+    known = summary.last_known("monitor/mean_miss")
+    if known is None:
+        return DASH
+    row = summary.iterations[known[0]]
+    lower, upper, prompts = (
+        number_of(row.get(f"monitor/{name}")) for name in ("miss_upper", "miss_lower", "num_prompts")
+    )
+    ends = [DASH if miss is None else share_text(1 - miss) for miss in (lower, upper)]
+    return f"{share_text(1 - known[1])} ({ends[0]} to {ends[1]} at every look; {count_text(prompts)} audited prompts)"
 
 
 def _iteration(summary: RunSummary, position: int) -> str:
