@@ -1,4 +1,4 @@
-"""The lateness guard of the nightly flow."""
+"""The nightly flow: its lateness guard, and a whole night."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -8,6 +8,7 @@ from prefect.flow_engine import run_flow
 from prefect.states import Scheduled
 
 from flows.run_nightly import NightlyRequest, is_late, nightly
+from tasks.tracking import Tracker
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
@@ -36,3 +37,15 @@ def test_a_late_run_is_skipped_before_anything_is_made(tmp_path):
     with get_client(sync_client=True) as client:
         assert client.read_flow_run(created.id).state.is_completed()
     assert [] == list(tmp_path.iterdir())
+
+
+@pytest.mark.usefixtures("prefect_server")
+def test_a_night_ends_with_a_policy_and_its_alias(copied_workspace, tmp_path):
+    """A night trains under its own name, evaluates, reports, and promotes only what passes every gate."""
+    root = copied_workspace(tmp_path / "work")
+    alias = nightly(NightlyRequest(workspace=str(root)))
+    run = next((root / "runs").glob("nightly-*"))
+    assert (run / "report.html").is_file()
+    found = Tracker.open(root).find_version("rangeline-policy", alias)
+    assert found["reference"]["checkpoint"]["path"].startswith(f"runs/{run.name}/checkpoints/")
+    assert ("none" == found["tags"]["rangeline.failed_gates"]) is (alias == "champion")
