@@ -13,7 +13,7 @@ export GX_ANALYTICS_ENABLED := false
 export HF_HUB_DISABLE_TELEMETRY := 1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo check format test test-slow serve deploy clean
+.PHONY: demo check format test test-slow bench-coverage bench-intervals serve deploy clean
 
 demo: .venv/demo.ok ## Run the main job on a real model and real problems
 	$(BIN)/rangeline demo $(RUN_OPTIONS)
@@ -34,6 +34,12 @@ test: .venv/test.ok ## Laws, oracles, hostile inputs, flows, resume
 test-slow: .venv/test.ok ## What takes long: real model, simulations, more kill points
 	$(BIN)/python -m pytest -m slow
 
+bench-coverage: .venv/test.ok ## Coverage under shift: tables, plots, verdict (12 minutes, 2 cores)
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.coverage.run
+
+bench-intervals: .venv/test.ok .venv-bench/ok ## Seconds and memory of weighted cutoffs beside peers
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.intervals.run
+
 serve: .venv/demo.ok ## The Prefect page of what was run here
 	$(BIN)/rangeline serve prefect
 
@@ -43,6 +49,11 @@ deploy: .venv/demo.ok ## Put the flows on the Prefect server that PREFECT_API_UR
 
 clean: ## Remove what runs made here; versioned data stays in the DVC remote
 	rm -rf runs models .rangeline .prefect mlruns/mlflow.db mlruns/artifacts
+
+.venv-bench/ok: benchmarks/requirements.txt
+	$(PYTHON) -m venv .venv-bench
+	.venv-bench/bin/python -m pip install -q -r benchmarks/requirements.txt
+	touch $@
 
 .venv/bin/python:
 	$(PYTHON) -c 'import sys; assert sys.version_info[:2] == (3, 11), f"Python 3.11 is needed; got {sys.version}"'
