@@ -13,7 +13,16 @@ from typing import get_args
 
 import numpy as np
 
-from benchmarks.coverage.world import Array, Design, World, draw_rewards, draw_states, exact_coverage, make_world
+from benchmarks.coverage.world import (
+    ROLLOUTS,
+    Array,
+    Design,
+    World,
+    draw_rewards,
+    draw_states,
+    exact_coverage,
+    make_world,
+)
 from rangeline.conformal.density_ratio import Method, fit_density_ratio
 from rangeline.conformal.intervals import weighted_cutoffs
 from rangeline.conformal.overlap import effective_sample_size
@@ -38,7 +47,9 @@ def _ratios(
 ) -> dict[str, Array]:
     target_N = draw_states(rng, world.target_U, design.pool_rows, design.correlation)
     pools = world.levels_UK[source_N], world.levels_UK[target_N]
-    fitted = {m: fit_density_ratio(*pools, world.num_levels, method=m, seed=seed) for m in ESTIMATED}
+    prompts = [number // ROLLOUTS for number in range(design.pool_rows)]
+    ids = ([f"source {number}" for number in prompts], [f"target {number}" for number in prompts])
+    fitted = {m: fit_density_ratio(*pools, world.num_levels, method=m, seed=seed, prompt_ids=ids) for m in ESTIMATED}
     return {
         "unweighted": np.zeros(len(world.levels_UK)),
         "true ratio": world.log_ratio_U,

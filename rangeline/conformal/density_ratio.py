@@ -2,15 +2,15 @@
 
 Computes ``log w(z) = log p_target(z) - log p_source(z)`` without any reward, by one of four domain classifiers, and
 clips it in log space, calibration and test rows alike; what was clipped is counted.
-By logistic classifier it is the log-odds of z plus ``log(m_source / m_target)``, additive over coordinates; by counts,
-forest or boosting it is a table over the observed states and a rule for all others.
+By logistic classifier it is the log-odds of z plus ``log(m_source / m_target)``, additive over coordinates; counts and
+boosting correct that for the observed states; the forest is a table over the observed states.
 Class sizes are divided out, so that a larger pool is not a likelier one.
 Left out of RoWCI: the cap at a percentile of the weights; one fixed cap treats calibration and test weights alike, and
 bounds states that separate the pools.
 
-A state that neither pool holds: logistic adds up its coefficients; counts gives the ratio of the one cell of all such
-states; forest and boosting give the largest ratio among the observed states that differ from it in the fewest
-coordinates, since a ratio too large only widens an interval.
+A state that neither pool holds: logistic adds up its coefficients, of which an unseen level's is 0, and counts and
+boosting, which know nothing more of it, say the same; forest gives the largest ratio among the observed states that
+differ from it in the fewest coordinates.
 
 Shapes: S source rows, D target rows, N rows to weigh, K coordinates, U distinct states, V of them in no table.
 """
@@ -23,7 +23,15 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from rangeline.conformal.domain_classifiers import fit_boosting, fit_counts, fit_forest, fit_logistic, state_counts
+from rangeline.conformal.domain_classifiers import (
+    fit_boosting,
+    fit_counts,
+    fit_forest,
+    fit_logistic,
+    fold_counts,
+    state_counts,
+)
+from rangeline.conformal.prompt_folds import PromptIds, ids_of_rows, prompt_folds
 from rangeline.conformal.scorer import State, one_hot_columns
 from rangeline.errors import CalibrationError
 from rangeline.records import BoolArray, FloatArray
@@ -45,23 +53,29 @@ class DensityRatio:
     log_cap: tuple[float, float]
     """Smallest and largest log-ratio that `log_ratio` gives."""
     base: float
-    """Logistic: intercept plus log(m_source / m_target). Counts: log-ratio of a state seen in neither pool. Else 0."""
+    """Intercept of the logistic fit plus log(m_source / m_target); 0 for the forest."""
     coefficients: tuple[float, ...] = ()
-    """Logistic only: one per one-hot column."""
+    """Of the logistic fit, one per one-hot column; none for the forest."""
     by_state: dict[State, float]
     """Counts, forest and boosting: log-ratio of each state that a pool holds."""
 
     def raw_log_ratio(self, levels_NK: ArrayLike) -> FloatArray:
         """Return [N] log-ratios before clipping; levels out of range raise CalibrationError."""
         column_NK = one_hot_columns(levels_NK, self.num_levels)
-        if self.method == "logistic":
+        additive_N = np.zeros(len(column_NK))
+        if self.coefficients:
             # A gather, not a matrix product: equal states get equal bits in whatever batch they come.
-            return np.asarray(self.base + np.asarray(self.coefficients)[column_NK].sum(axis=1), dtype=np.float64)
-        state_UK, row_of = np.unique(np.asarray(levels_NK, dtype=np.int64), axis=0, return_inverse=True)
-        states = [tuple(state) for state in state_UK.tolist()]
-        ratio_U = np.array([self.by_state.get(state, self.base) for state in states], dtype=np.float64)
-        unseen_U = np.array([state not in self.by_state for state in states], dtype=bool)
-        if self.method != "counts" and unseen_U.any():
+            additive_N = np.asarray(self.base + np.asarray(self.coefficients)[column_NK].sum(axis=1), dtype=np.float64)
+        if self.method == "logistic":
+            return additive_N
+        state_UK, first_of, row_of = np.unique(
+            np.asarray(levels_NK, dtype=np.int64), axis=0, return_index=True, return_inverse=True
+        )
+        known_U = [self.by_state.get(tuple(state)) for state in state_UK.tolist()]
+        ratio_U = additive_N[first_of]
+        unseen_U = np.array([value is None for value in known_U], dtype=bool)
+        ratio_U[~unseen_U] = [value for value in known_U if value is not None]
+        if self.method == "forest" and unseen_U.any():
             ratio_U[unseen_U] = self._largest_of_nearest(state_UK[unseen_U])
         return ratio_U[row_of.reshape(-1)]
 
@@ -122,7 +136,7 @@ def _require_settings(method: str, regularisation: float, log_cap: tuple[float, 
         raise CalibrationError(msg)
 
 
-def fit_density_ratio(
+def fit_density_ratio(  # noqa: PLR0913 - the prompts of the rows are the eighth; they belong to the rows
     source_SK: ArrayLike,
     target_DK: ArrayLike,
     num_levels: Sequence[int],
@@ -131,6 +145,7 @@ def fit_density_ratio(
     regularisation: float = 1.0,
     log_cap: tuple[float, float] = (-4.0, 4.0),
     seed: int = 0,
+    prompt_ids: PromptIds | None = None,
 ) -> DensityRatio:
     """Fit the log density ratio of states, target over source.
 
@@ -142,15 +157,19 @@ def fit_density_ratio(
         [K] known levels of each coordinate; UNKNOWN is one more.
     method
         ``logistic``: L2 logistic regression on one-hot states, additive over coordinates. ``counts``: smoothed share
-        of each whole state. ``forest``: random forest with smoothed leaves. ``boosting``: boosted trees, calibrated out
-        of fold.
+        of each whole state. ``forest``: random forest with smoothed leaves. ``boosting``: boosted trees that start from
+        the logistic fit, as far as prompts left out bear them out.
     regularisation
-        Positive. Logistic: L2 strength, 1/C. Boosting: the same, of the calibrating sigmoid. Counts: Laplace
-        pseudo-count of each seen state, and of all others as one. Forest: pseudo-count of a leaf.
+        Positive. Logistic: L2 strength, 1/C. Boosting: the same, of its logistic start and of the share of the trees
+        that it keeps. Counts: additive pseudo-count of each seen state, and L2 strength of the logistic fit that divides
+        it between the pools. Forest: pseudo-count of a leaf.
     log_cap
         Ends of the clipped log-ratio, in [-700, 700].
     seed
         Seed of the forest's draws and of the folds of boosting.
+    prompt_ids
+        Ids of the source rows and of the target rows, by which boosting leaves rows out: rollouts of one prompt share
+        states. None: each row is a prompt of its own.
 
     Returns
     -------
@@ -160,30 +179,33 @@ def fit_density_ratio(
     Raises
     ------
     CalibrationError
-        A pool is empty, or has one row for boosting; a level is out of range, or a setting is.
+        A pool is empty, or has rows of one prompt for boosting; a level or a setting is out of range; ids and rows differ
+        in number.
 
     Notes
     -----
     Range-GRPO section 3.2, ``w(z) = (m_source / m_target) p(z) / (1 - p(z))``; the forest is RoWCI's. Ours: log space,
-    clipping, counts, boosting, smoothing.
+    clipping, counts, boosting, smoothing, and that counts and boosting correct the logistic ratio: what they do not know
+    then leaves the additive ratio, where a plain table goes to 1 and under-covers.
     """
     _require_settings(method, regularisation, log_cap)
     # Equal states share one row with two counts: the same loss, and independent of the order of rows.
     state_UK, count_U2 = state_counts(source_SK, target_DK, num_levels)
-    base = 0.0
-    coefficients: tuple[float, ...] = ()
-    ratio_U: FloatArray | None = None
+    ids = ids_of_rows(source_SK, target_DK, prompt_ids)
     draw = seed_of(seed, "domain_classifier") % 2**32
-    match method:
-        case "logistic":
-            base, coefficients = fit_logistic(state_UK, count_U2, num_levels, regularisation)
-        case "counts":
-            base, ratio_U = fit_counts(count_U2, regularisation)
-        case "forest":
-            ratio_U = fit_forest(state_UK, count_U2, num_levels, regularisation, seed=draw)
-        case "boosting":
-            ratio_U = fit_boosting(state_UK, count_U2, num_levels, regularisation, seed=draw)
-    table = {} if ratio_U is None else dict(zip(map(tuple, state_UK.tolist()), ratio_U.tolist(), strict=True))
+    base, coefficients, table_U = 0.0, (), None
+    if method == "forest":
+        table_U = fit_forest(state_UK, count_U2, num_levels, regularisation, seed=draw)
+    else:
+        base, coefficients = fit_logistic(state_UK, count_U2, num_levels, regularisation)
+        additive_U = base + np.asarray(coefficients)[one_hot_columns(state_UK, num_levels)].sum(axis=1)
+        if method == "counts":
+            table_U = fit_counts(count_U2, additive_U, regularisation)
+        elif method == "boosting":
+            folds = _require_folds(ids, draw)
+            count_HU2 = fold_counts(source_SK, target_DK, num_levels, folds)
+            table_U = additive_U + fit_boosting(state_UK, count_HU2, num_levels, regularisation, seed=draw)
+    table = {} if table_U is None else dict(zip(map(tuple, state_UK.tolist()), table_U.tolist(), strict=True))
     return DensityRatio(
         method=method,
         num_levels=tuple(int(num) for num in num_levels),
@@ -193,3 +215,15 @@ def fit_density_ratio(
         coefficients=coefficients,
         by_state=table,
     )
+
+
+def _require_folds(ids: PromptIds, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    folds = prompt_folds(ids, seed=seed)
+    if folds is None:
+        counts = [len(set(pool)) for pool in ids]
+        msg = (
+            f"'source_SK' and 'target_DK' must have rows of at least 2 prompts for boosting; got {counts[0]} and "
+            f"{counts[1]}. Roll out more prompts, or choose another ratio method."
+        )
+        raise CalibrationError(msg)
+    return folds

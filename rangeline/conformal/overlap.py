@@ -16,14 +16,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.metrics import roc_auc_score
-from sklearn.model_selection import StratifiedKFold
 
 from rangeline.conformal.density_ratio import DensityRatio, fit_density_ratio
 from rangeline.conformal.domain_classifiers import state_counts
+from rangeline.conformal.prompt_folds import PromptIds, ids_of_rows, prompt_folds
 from rangeline.errors import CalibrationError
 from rangeline.records import FloatArray, OverlapReport
 
-_NUM_FOLDS = 5
 _TAIL_SHARE = 0.2
 _MIN_DISTINCT_EXCESSES = 5
 """Fewer distinct weights above the threshold do not tell one shape from another."""
@@ -136,7 +135,12 @@ def pareto_k(log_weight_C: ArrayLike) -> float | None:
 
 
 def overlap_report(
-    ratio: DensityRatio, source_SK: ArrayLike, target_DK: ArrayLike, calibration_CK: ArrayLike
+    ratio: DensityRatio,
+    source_SK: ArrayLike,
+    target_DK: ArrayLike,
+    calibration_CK: ArrayLike,
+    *,
+    prompt_ids: PromptIds | None = None,
 ) -> OverlapReport:
     """Report how well source states cover target states.
 
@@ -146,17 +150,19 @@ def overlap_report(
         Ratio fitted on these pools.
     source_SK, target_DK, calibration_CK
         [S, K], [D, K] and [C, K] states; at least one row each. Weights are those of the calibration rows, clipped.
+    prompt_ids
+        Ids of the source rows and of the target rows. None: each row is a prompt of its own.
 
     Returns
     -------
     OverlapReport
-        The AUC is the mean over stratified folds of the ratio's own method, None where a pool has too few rows to
-        leave some out; folds ignore prompts, so that it is a diagnostic, not a test.
+        The AUC is the mean over folds of prompts, by the ratio's own method; None where a pool has rows of too few
+        prompts to leave some out.
 
     Raises
     ------
     CalibrationError
-        A pool is empty, or a level is out of range.
+        A pool is empty, a level is out of range, or ids and rows differ in number.
     """
     source, target, calibration = (np.asarray(levels) for levels in (source_SK, target_DK, calibration_CK))
     if not len(calibration):
@@ -174,7 +180,7 @@ def overlap_report(
         clipped_target_share=float(ratio.clipped_N(target).mean()),
         mean_source_weight=float(np.exp(ratio.log_ratio(source)).mean()),
         pareto_k=pareto_k(log_weight_C),
-        classifier_auc=_cross_validated_auc(ratio, source, target),
+        classifier_auc=_cross_validated_auc(ratio, source, target, ids_of_rows(source, target, prompt_ids)),
         unseen_target_share=float(count_U2[count_U2[:, 0] == 0, 1].sum() / len(target)),
         num_unseen_levels=num_unseen_levels(source, target),
         separable=not bool((count_U2 > 0).all(axis=1).any()),
@@ -193,21 +199,25 @@ def num_unseen_levels(source_SK: ArrayLike, target_DK: ArrayLike) -> int:
     return sum(len(np.setdiff1d(target_D, source_S)) for source_S, target_D in columns)
 
 
-def _cross_validated_auc(ratio: DensityRatio, source_SK: NDArray[Any], target_DK: NDArray[Any]) -> float | None:
-    smallest = min(len(source_SK), len(target_DK))
-    if smallest < (3 if ratio.method == "boosting" else 2):  # boosting leaves rows out of what a fold has left
+def _cross_validated_auc(
+    ratio: DensityRatio, source_SK: NDArray[Any], target_DK: NDArray[Any], ids: PromptIds
+) -> float | None:
+    folds = prompt_folds(ids, seed=0)
+    # Boosting leaves prompts out of what a fold has left.
+    if folds is None or (ratio.method == "boosting" and min(len(set(pool)) for pool in ids) < 3):
         return None
-    levels = np.concatenate([source_SK, target_DK])
-    is_target = np.repeat([0, 1], [len(source_SK), len(target_DK)])
     aucs = []
-    folds = StratifiedKFold(min(_NUM_FOLDS, smallest), shuffle=True, random_state=0)
-    for train, test in folds.split(levels, is_target):
+    for number in range(int(folds[0].max()) + 1):
+        kept_S, kept_D = (fold != number for fold in folds)
         fold = fit_density_ratio(
-            levels[train][is_target[train] == 0],
-            levels[train][is_target[train] == 1],
+            source_SK[kept_S],
+            target_DK[kept_D],
             ratio.num_levels,
             method=ratio.method,
             regularisation=ratio.regularisation,
+            prompt_ids=(np.asarray(ids[0])[kept_S].tolist(), np.asarray(ids[1])[kept_D].tolist()),
         )
-        aucs.append(roc_auc_score(is_target[test], fold.raw_log_ratio(levels[test])))
+        log_ratio_N = fold.raw_log_ratio(np.concatenate([source_SK[~kept_S], target_DK[~kept_D]]))
+        is_target_N = np.repeat([0, 1], [int((~kept_S).sum()), int((~kept_D).sum())])
+        aucs.append(roc_auc_score(is_target_N, log_ratio_N))
     return float(np.mean(aucs))

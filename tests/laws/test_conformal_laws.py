@@ -113,6 +113,45 @@ def test_density_ratio_ignores_row_order(method):
     assert first.log_ratio(states).tolist() == again.log_ratio(states).tolist()
 
 
+def _repeating_pools(seed):
+    """Draw two pools of 128 prompts with 8 rollouts over 512 states, without any shift; a prompt repeats its own state."""
+    rng = np.random.default_rng(seed)
+    pools = []
+    for _ in range(2):
+        own, shared = rng.integers(0, 8, (1024, 3)), np.repeat(rng.integers(0, 8, (128, 3)), 8, axis=0)
+        pools.append(np.where(rng.random((1024, 1)) < 0.6, shared, own))
+    prompts = np.arange(1024) // 8
+    return *pools, tuple([f"{name}{number}" for number in prompts] for name in ("s", "t"))
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_rollouts_of_a_prompt_do_not_vouch_for_each_other(seed):
+    """Without shift and at correlation .6, folds of prompts see nothing; folds of rows take repeats for a shift."""
+    source, target, ids = _repeating_pools(seed)
+    reports = []
+    for prompt_ids in (ids, None):
+        ratio = fit_density_ratio(source, target, [8] * 3, method="boosting", prompt_ids=prompt_ids)
+        reports.append(overlap_report(ratio, source, target, source, prompt_ids=prompt_ids))
+    by_prompt, by_row = reports
+    assert 0.5 == pytest.approx(by_prompt.classifier_auc, abs=0.06)
+    assert by_row.classifier_auc > 0.65
+    assert by_prompt.ess_share > 0.75
+    assert by_row.ess_share < 0.65
+
+
+@pytest.mark.parametrize("method", ["logistic", "counts", "forest", "boosting"])
+def test_density_ratio_ignores_row_order_of_prompts(method):
+    """Rows shuffled together with their prompt ids give the same bits."""
+    rng = np.random.default_rng(6)
+    source, target = rng.integers(-1, 2, (32, 2)), rng.integers(0, 2, (24, 2))
+    ids = [f"s{i // 4}" for i in range(32)], [f"t{i // 4}" for i in range(24)]
+    order = rng.permutation(32)
+    first = fit_density_ratio(source, target, [2, 2], method=method, prompt_ids=ids)
+    shuffled = ([ids[0][i] for i in order], ids[1][::-1])
+    again = fit_density_ratio(source[order], target[::-1], [2, 2], method=method, prompt_ids=shuffled)
+    assert first.to_json() == again.to_json()
+
+
 @pytest.mark.parametrize(
     ("method", "slack"), [("logistic", 0.05), ("counts", 0.05), ("forest", 0.1), ("boosting", 0.1)]
 )

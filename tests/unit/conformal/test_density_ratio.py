@@ -27,17 +27,57 @@ def test_logistic_is_the_log_odds_corrected_for_pool_sizes():
 
 
 def test_counts_by_hand():
-    """Cells 8|2, 4|2, 4|0, 0|4 and one for all others, with pseudo-counts 1 and 1/2: totals 21 and 10.5."""
+    """Cells 8|2, 4|2, 4|0, 0|4 get 3 pseudo-counts, parted as logistic expects; pools of 16 and 8 are divided out."""
     ratio = fit_density_ratio(SOURCE, TARGET, [2, 2], method="counts")
-    expected = [math.log(2 * r) for r in (2.5 / 9, 2.5 / 5, 0.5 / 5, 4.5 / 1, 0.5 / 1)]
-    assert expected == pytest.approx(ratio.raw_log_ratio(STATES).tolist())
+    additive = fit_density_ratio(SOURCE, TARGET, [2, 2]).raw_log_ratio(STATES)
+    share = 1 / (1 + np.exp(math.log(2) - additive))
+    target, source = np.array([2, 2, 0, 4, 0]) + 3 * share, np.array([8, 4, 4, 0, 0]) + 3 * (1 - share)
+    expected = np.log(2 * target / source)
+    assert expected.tolist() == pytest.approx(ratio.raw_log_ratio(STATES).tolist())
+
+
+def test_counts_of_a_ratio_of_one_are_laplaces():
+    """Where logistic sees no shift, each cell gets even pseudo-counts: 3|1 and 1|3 crossed give log(3/5) and log(5/3)."""
+    source = [[0, 0]] * 3 + [[0, 1]] + [[1, 0]] + [[1, 1]] * 3
+    target = [[0, 0]] + [[0, 1]] * 3 + [[1, 0]] * 3 + [[1, 1]]
+    actual = fit_density_ratio(source, target, [2, 2], method="counts").raw_log_ratio([[0, 0], [0, 1], [1, 0], [1, 1]])
+    assert [math.log(0.6), -math.log(0.6), -math.log(0.6), math.log(0.6)] == pytest.approx(actual.tolist(), abs=1e-6)
+
+
+@pytest.mark.parametrize("method", ["counts", "boosting"])
+def test_what_a_table_does_not_know_is_additive(method):
+    """A state of neither pool has the logistic ratio, an unseen level in it a coefficient of 0."""
+    ratio = fit_density_ratio(SOURCE, TARGET, [2, 3], method=method)
+    additive = fit_density_ratio(SOURCE, TARGET, [2, 3])
+    unseen = [[0, 1], [-1, 2], [0, 2]]
+    assert additive.raw_log_ratio(unseen).tolist() == ratio.raw_log_ratio(unseen).tolist()
+    assert 0.0 == pytest.approx(ratio.coefficients[3 + 1 + 2], abs=1e-6)
+
+
+def test_heavy_penalty_leaves_boosting_the_additive_ratio():
+    """Shrinkage goes towards the logistic fit, not towards 1."""
+    ratio, additive = (
+        fit_density_ratio(SOURCE, TARGET, [2, 2], method=method, regularisation=1e7).raw_log_ratio(STATES)
+        for method in ("boosting", "logistic")
+    )
+    assert additive.tolist() == pytest.approx(ratio.tolist(), abs=1e-3)
+
+
+def test_boosting_sees_an_interaction_that_logistic_cannot():
+    """Of a crossed shift, logistic says a ratio of 1 everywhere, boosting the right signs."""
+    source = np.repeat([[0, 0], [0, 1], [1, 0], [1, 1]], [60, 20, 20, 60], axis=0)
+    target = np.repeat([[0, 0], [0, 1], [1, 0], [1, 1]], [20, 60, 60, 20], axis=0)
+    states = [[0, 0], [0, 1], [1, 0], [1, 1]]
+    found = {m: fit_density_ratio(source, target, [2, 2], method=m).raw_log_ratio(states) for m in METHODS}
+    assert [0.0] * 4 == pytest.approx(found["logistic"].tolist(), abs=1e-6)
+    assert [-math.log(3), math.log(3), math.log(3), -math.log(3)] == pytest.approx(found["boosting"].tolist(), abs=0.2)
 
 
 def test_larger_pool_is_not_a_likelier_one():
     """With the same shares of states in a large and a small pool every ratio is 1, an unseen state's too."""
     state = [[0, 0]] * 4 + [[0, 1]] * 2 + [[1, 0]]
     ratio = fit_density_ratio(state * 8, state, [2, 2], method="counts")
-    assert pytest.approx([0.0] * 4) == ratio.raw_log_ratio([[0, 0], [0, 1], [1, 0], [1, 1]]).tolist()
+    assert pytest.approx([0.0] * 4, abs=1e-6) == ratio.raw_log_ratio([[0, 0], [0, 1], [1, 0], [1, 1]]).tolist()
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -51,7 +91,7 @@ def test_direction_is_target_over_source(method):
 def test_log_ratio_is_clipped_and_counted():
     """Clipping acts in log space, and says where it acted."""
     ratio = fit_density_ratio(SOURCE, TARGET, [2, 2], method="counts", log_cap=(-0.5, 1.0))
-    assert [True, False, True, True, False] == ratio.clipped_N(STATES).tolist()
+    assert [True, False, True, True, True] == ratio.clipped_N(STATES).tolist()
     assert [-0.5, 1.0] == ratio.log_ratio(STATES)[[2, 3]].tolist()
 
 
@@ -83,20 +123,19 @@ def test_separable_states_are_bounded(method):
     assert [True, True] == ratio.clipped_N([[0], [1]]).tolist()
 
 
-@pytest.mark.parametrize("method", ["forest", "boosting"])
-def test_unseen_state_takes_the_largest_ratio_of_its_nearest(method):
-    """A state of neither pool has the largest ratio among the states that differ in the fewest coordinates."""
-    ratio = fit_density_ratio(SOURCE, TARGET, [2, 2], method=method)
+def test_unseen_state_takes_the_largest_ratio_of_its_nearest():
+    """A forest gives a state of neither pool the largest ratio among those that differ in the fewest coordinates."""
+    ratio = fit_density_ratio(SOURCE, TARGET, [2, 2], method="forest")
     near = ratio.raw_log_ratio([[0, 0], [1, 1], [1, -1]]).tolist()
     assert [max(near[:2]), max(near[0], near[2])] == ratio.raw_log_ratio([[0, 1], [0, -1]]).tolist()
 
 
-@pytest.mark.parametrize("method", ["forest", "boosting"])
+@pytest.mark.parametrize("method", ["counts", "forest", "boosting"])
 def test_tables_hold_the_observed_states(method):
-    """The stored ratio is one number for each state of either pool, and no tree."""
+    """The stored ratio is one number for each state of either pool, the logistic coefficients, and no tree."""
     content = fit_density_ratio(SOURCE, TARGET, [2, 2], method=method).to_json()
     assert [[0, 0], [1, -1], [1, 0], [1, 1]] == [state for state, _ in content["by_state"]]
-    assert ([], 0.0) == (content["coefficients"], content["base"])
+    assert (0 if method == "forest" else 6) == len(content["coefficients"])
 
 
 def test_forest_depends_on_its_seed_alone():
@@ -112,10 +151,18 @@ def test_forest_of_one_leaf_has_ratio_one():
     assert [0.0, 0.0] == pytest.approx(ratio.raw_log_ratio([[0], [1]]).tolist(), abs=1e-6)
 
 
-def test_boosting_refuses_a_pool_that_cannot_be_split():
-    """Calibration out of fold needs two rows a pool."""
-    with pytest.raises(CalibrationError, match="must have at least 2 rows for boosting; got 2 and 1"):
-        fit_density_ratio([[0], [1]], [[1]], [2], method="boosting")
+@pytest.mark.parametrize("prompt_ids", [None, (["a", "b"], ["c", "c"])])
+def test_boosting_refuses_a_pool_that_cannot_be_split(prompt_ids):
+    """Leaving prompts out needs two a pool, however many rows they have."""
+    target = [[1]] if prompt_ids is None else [[1], [1]]
+    with pytest.raises(CalibrationError, match="must have rows of at least 2 prompts for boosting; got 2 and 1"):
+        fit_density_ratio([[0], [1]], target, [2], method="boosting", prompt_ids=prompt_ids)
+
+
+def test_ids_and_rows_must_agree():
+    """An id too few is named with its pool."""
+    with pytest.raises(CalibrationError, match=r"must have one id a row; got 1 for 2 rows \(target pool\)"):
+        fit_density_ratio([[0]], [[1], [1]], [2], prompt_ids=(["a"], ["b"]))
 
 
 def test_no_row_has_no_ratio():

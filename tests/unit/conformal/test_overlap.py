@@ -26,6 +26,7 @@ def test_effective_sample_size_by_hand():
 def test_overlap_report_by_hand():
     """Shares are of calibration rows; the unseen share is of target rows."""
     ratio = fit_density_ratio(SOURCE, TARGET, [2, 2], method="counts", log_cap=(-1.0, 1.0))
+    assert [False, False, True, True, False] == ratio.clipped_N(STATES).tolist()
     report = overlap_report(ratio, SOURCE, TARGET, STATES[2:4])
     low, high = math.exp(-1), math.exp(1)
     assert (low + high) ** 2 / (low**2 + high**2) == pytest.approx(report.ess)
