@@ -7,6 +7,7 @@ from rangeline.config import (
     CoverageConfig,
     IntervalConfig,
     ObjectiveConfig,
+    OverlapConfig,
     PipelineConfig,
     Section,
     TrainConfig,
@@ -28,8 +29,9 @@ class TrainRequest(DataRequest):
     advantages: AdvantageConfig = AdvantageConfig()
     objective: ObjectiveConfig = ObjectiveConfig()
     coverage: CoverageConfig = CoverageConfig()
+    overlap: OverlapConfig = OverlapConfig()
 
     def over(self, config: PipelineConfig) -> PipelineConfig:
         """Return the workspace's settings with this request's sections in place."""
-        names = ("train", "intervals", "advantages", "objective", "coverage")
+        names = ("train", "intervals", "advantages", "objective", "coverage", "overlap")
         return config.model_copy(update={name: getattr(self, name) for name in names})

@@ -2,7 +2,8 @@
 
 A killed run goes on from its last complete iteration when the same command is given again. When the gate closes,
 the iteration does not update the policy until `on_alarm` says what to do: continue and mark it, pause for a person,
-recalibrate on the audited rollouts, or stop.
+recalibrate on the audited rollouts, or stop. Overlap rules whose consequence is to recalibrate or to stop close the
+gate too, and are followed whatever `on_alarm` says.
 """
 
 from prefect import flow
@@ -10,8 +11,16 @@ from prefect.flow_runs import pause_flow_run
 
 from flows.common import TrainRequest
 from rangeline.config import PipelineConfig
-from rangeline.errors import CoverageAlarmError
-from tasks.calibration import bound_rewards, gates_held, hold_gate, judge_states, recalibrate, report_coverage
+from rangeline.errors import CoverageAlarmError, OverlapError
+from tasks.calibration import (
+    bound_rewards,
+    broken_overlap,
+    gates_held,
+    hold_gate,
+    judge_states,
+    recalibrate,
+    report_coverage,
+)
 from tasks.lineage import Session, open_session, read_settings_of
 from tasks.policy import sample_rollouts, update_policy
 from tasks.records import end_tracking, record_iteration, register_policy, start_tracking, unrecorded
@@ -51,29 +60,42 @@ def run_iteration(session: Session, number: int, config: PipelineConfig) -> bool
     ------
     CoverageAlarmError
         When it did not and the run is to stop.
+    OverlapError
+        When an overlap rule that says stop is broken.
     """
     sample_rollouts(session, number)
     judge_states(session, number)
     bound_rewards(session, number)
     outcome = hold_gate(session, number, *report_coverage(session, number))
+    refuse_overlap(number, broken_overlap(session, number, "stop"), str(outcome.page_path))
     if not outcome.success:
-        answer_alarm(number, outcome.failed, str(outcome.docs_path), config.train.on_alarm)
-        if config.train.on_alarm == "recalibrate":
+        answer_alarm(number, outcome.failed, str(outcome.page_path), config.train.on_alarm)
+        if config.train.on_alarm == "recalibrate" or broken_overlap(session, number, "recalibrate"):
             recalibrate(session, number)
     update_policy(session, number)
     return bool(outcome.success)
 
 
-def answer_alarm(number: int, failed: tuple[str, ...], docs: str, on_alarm: str) -> None:
+def refuse_overlap(number: int, broken: tuple[str, ...], page: str) -> None:
+    """Stop before the update where an overlap rule says so."""
+    if broken:
+        msg = (
+            f"Source and target states must overlap; iteration {number} failed: {' '.join(broken)} ({page}) Calibrate "
+            "anew, or set another consequence of that rule: the same command resumes before this iteration."
+        )
+        raise OverlapError(msg)
+
+
+def answer_alarm(number: int, failed: tuple[str, ...], page: str, on_alarm: str) -> None:
     """Do what the settings say when the coverage gate closes."""
     reasons = "; ".join(failed)
     if on_alarm == "stop":
         msg = (
-            f"Coverage must stay in its band; iteration {number} failed: {reasons} ({docs}). Calibrate anew, or go on "
+            f"Coverage must stay in its band; iteration {number} failed: {reasons} ({page}). Calibrate anew, or go on "
             "with train.on_alarm=continue: the same command resumes before this iteration."
         )
         raise CoverageAlarmError(msg)
     logger.warning("coverage alarm at iteration %d: %s", number, reasons)
     if on_alarm == "pause":
-        logger.warning("paused for a person: resume the flow run in the Prefect UI, or cancel it (%s)", docs)
+        logger.warning("paused for a person: resume the flow run in the Prefect UI, or cancel it (%s)", page)
         pause_flow_run(timeout=_PAUSE_S, key=f"coverage-{number}")

@@ -132,7 +132,9 @@ class IntervalConfig(Section):
     alpha: Annotated[float, Field(gt=0, lt=1)] = Field(0.1, description="Allowed miss rate of the intervals")
     ratio: Literal["logistic", "counts", "forest", "boosting"] = "logistic"
     ratio_l2: Positive = Field(1.0, description="Strength of the L2 penalty, or pseudo-count of a cell or leaf")
-    log_cap: Positive = Field(4.0, description="Log-ratios are clipped to [-cap, cap], on both sides alike")
+    log_cap: Annotated[float, Field(gt=0, le=20)] = Field(
+        4.0, description="Log-ratios are clipped to [-cap, cap], on both sides alike; exp(20) is 485 million"
+    )
 
 
 class AdvantageConfig(Section):
@@ -191,8 +193,54 @@ class CoverageConfig(Section):
     min_prompts: Count = 8
     max_mean_width: Annotated[float, Field(gt=0, le=1)] = 0.95
     max_unbounded_share: Share = 0.5
-    min_ess_share: Share = 0.1
     max_missing_share: Share = 0.2
+
+
+class OverlapRule(Section):
+    """How far one overlap diagnostic may go, and what follows when it goes further."""
+
+    limit: Annotated[float, Field(ge=0)]
+    consequence: Literal["warn", "widen", "recalibrate", "stop"] = Field(
+        description="warn: mark. widen: the whole support for the rollouts concerned. recalibrate: on the audited "
+        "rollouts, and close the gate. stop: before the update, and close the gate"
+    )
+
+
+class OverlapConfig(Section):
+    """When source and target states overlap too little; what each diagnostic means: `conformal.overlap_rules`."""
+
+    ess_share: OverlapRule = OverlapRule(limit=0.1, consequence="recalibrate")
+    effective_rows: OverlapRule = OverlapRule(limit=50, consequence="warn")
+    max_weight_share: OverlapRule = OverlapRule(limit=0.1, consequence="warn")
+    clipped_share: OverlapRule = OverlapRule(limit=0.05, consequence="warn")
+    clipped_target_share: OverlapRule = OverlapRule(limit=0.1, consequence="warn")
+    classifier_auc: OverlapRule = OverlapRule(limit=0.9, consequence="warn")
+    unseen_target_share: OverlapRule = OverlapRule(limit=0.2, consequence="warn")
+    pareto_k: OverlapRule = OverlapRule(limit=0.7, consequence="warn")
+    mean_source_weight: OverlapRule = OverlapRule(limit=1.5, consequence="warn")
+    unbounded_share: OverlapRule = OverlapRule(limit=0.5, consequence="warn")
+    separable: OverlapRule = OverlapRule(limit=0, consequence="recalibrate")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _keep_the_other_half(cls, values: Any) -> Any:
+        """Let a limit or a consequence be set alone."""
+        if not isinstance(values, Mapping):
+            return values
+        fields = cls.model_fields
+        return {
+            name: {**fields[name].default.model_dump(), **given}
+            if name in fields and isinstance(given, Mapping)
+            else given
+            for name, given in values.items()
+        }
+
+    @model_validator(mode="after")
+    def _factor_is_at_least_one(self) -> "OverlapConfig":
+        if self.mean_source_weight.limit < 1:
+            msg = f"'mean_source_weight.limit' must be at least 1, a factor; got {self.mean_source_weight.limit:g}"
+            raise ValueError(msg)
+        return self
 
 
 class EvaluateConfig(Section):
@@ -227,6 +275,7 @@ class PipelineConfig(Section):
     objective: ObjectiveConfig = ObjectiveConfig()
     train: TrainConfig = TrainConfig()
     coverage: CoverageConfig = CoverageConfig()
+    overlap: OverlapConfig = OverlapConfig()
     evaluate: EvaluateConfig = EvaluateConfig()
 
 

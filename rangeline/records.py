@@ -279,6 +279,41 @@ class OverlapReport:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OverlapFinding:
+    """How one overlap diagnostic came out against its rule."""
+
+    diagnostic: str
+    words: str
+    """What is wanted, with the limit: "the effective sample share must be at least 0.1"."""
+    value: float | None
+    """None where it is not defined; then nothing is broken."""
+    low: float | None
+    """Smallest value that holds; None where any is small enough."""
+    high: float | None
+    consequence: Literal["warn", "widen", "recalibrate", "stop"]
+    next_step: str
+    """What a person can do about it."""
+
+    @property
+    def is_broken(self) -> bool:
+        """Whether the value is known and outside its limits."""
+        if self.value is None:
+            return False
+        return not (self.low is None or self.value >= self.low) or not (self.high is None or self.value <= self.high)
+
+    @property
+    def is_critical(self) -> bool:
+        """Whether it is broken and no interval of the iteration is to be believed: recalibrate or stop."""
+        return self.is_broken and self.consequence in ("recalibrate", "stop")
+
+    @property
+    def sentence(self) -> str:
+        """What is wanted, what was found, what follows."""
+        found = "not defined" if self.value is None else f"{self.value:.4g}"
+        return f"{self.words}; got {found} ({self.consequence})."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CoverageReport:
     """Coverage of one iteration on held-out labelled rollouts, always with its band."""
 

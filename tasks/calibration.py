@@ -1,17 +1,20 @@
 """Calibration tasks of an iteration: judge states, bound rewards, report coverage, and hold the gate."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict
 
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
 from rangeline.conformal.coverage import AlarmState
-from rangeline.records import CoverageReport
+from rangeline.records import CoverageReport, OverlapFinding
+from rangeline.stages.overlap import read_findings
 from rangeline.stages.session import TrainingSession
 from rangeline.stages.tables import read_table
-from tasks.expectations import CoverageThresholds, ExpectationOutcome, check_coverage
+from tasks.expectations import CoverageThresholds, check_coverage
 from tasks.reporting import logger, show_markdown, show_table
+from tasks.validation import ExpectationOutcome
 
 
 @task(name="judge states", cache_policy=NO_CACHE, retries=1)
@@ -49,26 +52,51 @@ def hold_gate(session: TrainingSession, number: int, report: CoverageReport, sta
         min_prompts=gate.min_prompts,
         max_mean_width=gate.max_mean_width,
         max_unbounded_share=gate.max_unbounded_share,
-        min_ess_share=gate.min_ess_share,
         max_missing_share=gate.max_missing_share,
     )
     rows = read_table(folder / "audit_coverage.parquet").to_pydict()
+    overlap = read_findings(folder)
     with session.timed("gate_s"):
-        outcome = check_coverage(rows, report, state, thresholds=thresholds, output=folder / "expectations")
+        outcome = check_coverage(
+            rows, report, state, thresholds=thresholds, overlap=overlap, output=folder / "expectations"
+        )
     session.iteration(number).write_gate(success=outcome.success, failed=outcome.failed)
     show_table(
         f"coverage-{session.opened.folder.name}",
         [{**asdict(report), "alarm_state": state}],
         f"Coverage at iteration {number}",
     )
-    verdict = "all expectations met" if outcome.success else "; ".join(outcome.failed)
+    _show_overlap(session, number, overlap)
+    for warning in outcome.warned:
+        logger.warning("iteration %d: %s", number, warning)
     show_markdown(
         f"coverage-gate-{session.opened.folder.name}",
-        f"## Iteration {number}: {state.replace('_', ' ')}\n\n{verdict}\n\n"
-        f"Result: `{outcome.result_path}`  \nData Docs: `{outcome.docs_path}`\n",
+        f"## Iteration {number}: {state.replace('_', ' ')}\n\n{outcome.markdown}\n\n"
+        f"Page: `{outcome.page_path}`  \nData Docs: `{outcome.docs_path}`  \nResult: `{outcome.result_path}`\n",
         "Coverage gate",
     )
     return outcome
+
+
+def _show_overlap(session: TrainingSession, number: int, overlap: Sequence[OverlapFinding]) -> None:
+    rows = [
+        {
+            "diagnostic": finding.diagnostic,
+            "value": finding.value,
+            "wanted": finding.words,
+            "consequence": finding.consequence,
+            "broken": finding.is_broken,
+            "next step": finding.next_step if finding.is_broken else "",
+        }
+        for finding in overlap
+    ]
+    show_table(f"overlap-{session.opened.folder.name}", rows, f"Overlap of source and target at iteration {number}")
+
+
+def broken_overlap(session: TrainingSession, number: int, consequence: str) -> tuple[str, ...]:
+    """Return a sentence for each overlap rule of an iteration that is broken and has this consequence."""
+    findings = read_findings(session.iteration(number).folder)
+    return tuple(item.sentence for item in findings if item.is_broken and item.consequence == consequence)
 
 
 def gates_held(session: TrainingSession) -> bool:

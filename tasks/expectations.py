@@ -1,16 +1,12 @@
-"""Refuse data and coverage that break what was promised; the only module that imports great_expectations.
+"""Refuse data and coverage that break what was promised: what is expected of pools, coverage and overlap, how severely.
 
-What is judged, and the wanted bounds, are columns of small tables; each table is validated in an in-memory context
-that leaves a `result.json` and a site of Data Docs behind. Most expectations pass on a table without rows, so each
-table has a floor of rows, each column that counts must be filled, and what is undefined fails. The import is slow.
+What is judged, and the wanted bounds, are columns of small tables. Most expectations pass on a table without rows, so
+each table has a floor of rows, each column that counts must be filled, and what is undefined fails. A broken critical
+expectation closes the gate, a broken warning marks, a broken info is told.
 """
 
-import functools
-import json
-import logging
 import math
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -18,9 +14,8 @@ from typing import Any, TypeAlias
 import pandas as pd
 
 from rangeline.errors import BadInputError, ConfigError
-from rangeline.lineage import write_json
-from rangeline.records import CoverageReport
-from tasks.processes import silence_telemetry
+from rangeline.records import CoverageReport, OverlapFinding
+from tasks.validation import ExpectationOutcome, Table, expect, expect_coverage, validate
 
 Columns: TypeAlias = pd.DataFrame | Mapping[str, Sequence[Any]]
 LABELLED_POOLS = frozenset({"source", "calibration", "warmup", "audit", "evaluation"})
@@ -31,19 +26,8 @@ UNLABELLED_POOLS = frozenset({"policy", "ratio"})
 _POOL_COLUMNS = ("prompt_id", "prompt_text", "suite", "reference", "cluster")
 _COVERAGE_COLUMNS = ("prompt_id", "covered", "width", "unbounded", "missing")
 _ROUNDING = 1e-9  # room for the last bits of a mean at a bound; far below one row's share
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExpectationOutcome:
-    """What a check found, and where it wrote it down."""
-
-    success: bool
-    failed: tuple[str, ...]
-    """One sentence for each broken expectation: table, what is wanted, name of the expectation, what was observed."""
-    result_path: Path
-    """`result.json`, every expectation with what was observed."""
-    docs_path: Path
-    """`index.html` of the Data Docs."""
+_REPORT = "Compute the report from these very rows; a column was changed or lost."
+_NARROWER = "Add calibration prompts, improve the judge's rubric, or raise alpha."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,8 +42,6 @@ class CoverageThresholds:
     """Intervals this wide on average say nothing; positive."""
     max_unbounded_share: float
     """Share of valid rows, in [0, 1]."""
-    min_ess_share: float
-    """Effective sample size over calibration rows, in [0, 1]."""
     max_missing_share: float
     """Share of all rows, in [0, 1]."""
 
@@ -74,14 +56,6 @@ class CoverageThresholds:
                 raise ConfigError(msg)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Table:
-    name: str
-    frame: pd.DataFrame
-    expectations: Sequence[Any]
-    key: str = "prompt_id"  # column whose values name the offending rows
-
-
 def check_pools(pool_rows: Mapping[str, Sequence[Mapping[str, Any]]], *, output: Path) -> ExpectationOutcome:
     """Check that every pool keeps the data contract and that no prompt or cluster lies in two pools.
 
@@ -91,7 +65,7 @@ def check_pools(pool_rows: Mapping[str, Sequence[Mapping[str, Any]]], *, output:
         Rows by pool name, each with `prompt_id`, `prompt_text`, `suite`, `reference` and `cluster`. References must
         be there in the labelled pools and absent in the unlabelled ones, so that no update can see them.
     output
-        Folder for `result.json` and `data_docs/`.
+        Folder for `result.json`, `index.html` and `data_docs/`.
 
     Raises
     ------
@@ -101,19 +75,26 @@ def check_pools(pool_rows: Mapping[str, Sequence[Mapping[str, Any]]], *, output:
     frames = {pool: _pool_frame(pool, rows) for pool, rows in pool_rows.items()}
     together = pd.concat([frame.assign(pool=pool) for pool, frame in frames.items()] or [_pool_frame("source", [])])
     clusters = together.reindex(columns=[*_POOL_COLUMNS, "pool"]).groupby("cluster")["pool"].nunique()
+    apart: dict[str, str] = {"limit": "one pool", "step": "Split anew: rangeline prepare."}
     rule = "a cluster must be in one pool only"
-    one_pool = _expect("ColumnValuesToBeBetween", rule, column="num_pools", min_value=1, max_value=1)
-    own_id = _expect("ColumnValuesToBeUnique", "'prompt_id' must be in one pool only", column="prompt_id")
+    one_pool = expect("ColumnValuesToBeBetween", rule, **apart, column="num_pools", min_value=1, max_value=1)
+    own_id = expect("ColumnValuesToBeUnique", "'prompt_id' must be in one pool only", **apart, column="prompt_id")
     tables = [
         *(_pool_table(pool, frame) for pool, frame in frames.items()),
-        _Table("all pools together", together, [_row_floor(1), own_id]),
-        _Table("clusters", clusters.rename("num_pools").reset_index(), [_row_floor(1), one_pool], key="cluster"),
+        Table("all pools together", together, [_row_floor(1), own_id]),
+        Table("clusters", clusters.rename("num_pools").reset_index(), [_row_floor(1), one_pool], key="cluster"),
     ]
-    return _validate("pools", tables, output)
+    return validate("pools", tables, output)
 
 
 def check_coverage(
-    rows: Columns, report: CoverageReport, alarm_state: str, *, thresholds: CoverageThresholds, output: Path
+    rows: Columns,
+    report: CoverageReport,
+    alarm_state: str,
+    *,
+    thresholds: CoverageThresholds,
+    overlap: Sequence[OverlapFinding] = (),
+    output: Path,
 ) -> ExpectationOutcome:
     """Check that intervals cover the truth as often as promised, neither less nor more, and still say something.
 
@@ -131,9 +112,12 @@ def check_coverage(
     alarm_state
         What the run as a whole says: under_coverage, no_overlap and concept_drift fail.
     thresholds
-        Bounds on evidence, width, overlap and missing rows.
+        Bounds on evidence, width and missing rows.
+    overlap
+        Outcome of each overlap rule: critical if it says recalibrate or stop, a warning if it says warn or widen. None
+        where the intervals use no density ratio.
     output
-        Folder for `result.json` and `data_docs/`.
+        Folder for `result.json`, `index.html` and `data_docs/`.
 
     Raises
     ------
@@ -144,15 +128,17 @@ def check_coverage(
     frame = frame.astype(dict.fromkeys(_COVERAGE_COLUMNS[1:], float))
     # A row that does not say whether it is missing counts as valid here, and fails in the table of all rows.
     valid = frame[frame["missing"] != 1]
-    missing_share = _mean_between("missing", "missing share", high=thresholds.max_missing_share)
+    step = "Look at the judge's replies and at rollouts that were cut off; coverage.max_missing_share is the limit."
+    missing_share = _mean_between("missing", "missing share", thresholds.max_missing_share, step=step)
     expectations = [_row_floor(1), _filled("prompt_id"), _filled("missing"), missing_share]
     tables = [
-        _Table("all rows", frame[["prompt_id", "missing"]], expectations),
+        Table("all rows", frame[["prompt_id", "missing"]], expectations),
         _valid_rows_table(valid, report, thresholds),
-        _report_table(report, float(valid["covered"].mean()), thresholds),
+        _report_table(report, float(valid["covered"].mean())),
+        *([_overlap_table(overlap)] if overlap else []),
         _run_state_table(alarm_state),
     ]
-    return _validate("coverage", tables, output)
+    return validate("coverage", tables, output)
 
 
 def _pool_frame(pool: str, rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
@@ -167,52 +153,118 @@ def _pool_frame(pool: str, rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
     return pd.DataFrame(values, columns=list(_POOL_COLUMNS), dtype=object)
 
 
-def _pool_table(pool: str, frame: pd.DataFrame) -> _Table:
+def _pool_table(pool: str, frame: pd.DataFrame) -> Table:
     absent = "'reference' must be absent in an unlabelled pool"
+    unlabelled: dict[str, str] = {"limit": "none", "step": "Remove the references, or label the prompts as such."}
+    mend: dict[str, str] = {"step": "Correct the rows that are named; see rangeline prepare."}
     expectations = [
         _row_floor(1),
         *(_filled(name) for name in ("prompt_id", "prompt_text", "suite", "cluster")),
-        _expect("ColumnValuesToBeUnique", "'prompt_id' must be unique", column="prompt_id"),
-        _expect("ColumnValuesToMatchRegex", "'prompt_text' must not be blank", column="prompt_text", regex=r"\S"),
-        _filled("reference") if pool in LABELLED_POOLS else _expect("ColumnValuesToBeNull", absent, column="reference"),
+        expect("ColumnValuesToBeUnique", "'prompt_id' must be unique", limit="no repeat", **mend, column="prompt_id"),
+        expect(
+            "ColumnValuesToMatchRegex",
+            "'prompt_text' must not be blank",
+            limit="a character",
+            **mend,
+            column="prompt_text",
+            regex=r"\S",
+        ),
+        _filled("reference")
+        if pool in LABELLED_POOLS
+        else expect("ColumnValuesToBeNull", absent, **unlabelled, column="reference"),
     ]
-    return _Table(f"pool {pool}", frame, expectations)
+    return Table(f"pool {pool}", frame, expectations)
 
 
-def _valid_rows_table(frame: pd.DataFrame, report: CoverageReport, thresholds: CoverageThresholds) -> _Table:
+def _valid_rows_table(frame: pd.DataFrame, report: CoverageReport, thresholds: CoverageThresholds) -> Table:
     low, high = _band_around_target(report)
-    wanted = f"coverage must lie in [{low:.4g}, {high:.4g}], the band around {report.target:.4g}"
     prompts = f"the number of prompts must be at least {thresholds.min_prompts}"
+    more: dict[str, str] = {"step": "Audit more prompts: train.audit_prompts."}
     expectations = [
-        _row_floor(thresholds.min_rows),
-        _expect("ColumnUniqueValueCountToBeBetween", prompts, column="prompt_id", min_value=thresholds.min_prompts),
+        _row_floor(thresholds.min_rows, step=more["step"]),
+        expect(
+            "ColumnUniqueValueCountToBeBetween",
+            prompts,
+            limit=f"at least {thresholds.min_prompts}",
+            **more,
+            column="prompt_id",
+            min_value=thresholds.min_prompts,
+        ),
         *(_filled(name) for name in ("covered", "width", "unbounded")),
-        _expect("ColumnValuesToBeInSet", "'covered' must be true or false", column="covered", value_set=[0.0, 1.0]),
-        _coverage_expectation()(column="covered", min_value=low, max_value=high, description=wanted),
-        _mean_between("width", "mean width", high=thresholds.max_mean_width),
-        _mean_between("unbounded", "unbounded share", high=thresholds.max_unbounded_share),
+        expect(
+            "ColumnValuesToBeInSet",
+            "'covered' must be true or false",
+            limit="true or false",
+            step=_REPORT,
+            column="covered",
+            value_set=[0.0, 1.0],
+        ),
+        expect_coverage("covered", low=low, high=high, target=report.target),
+        _mean_between("width", "mean width", thresholds.max_mean_width, step=_NARROWER),
+        _mean_between("unbounded", "unbounded share", thresholds.max_unbounded_share, step=_NARROWER),
     ]
-    return _Table("valid rows", frame, expectations)
+    return Table("valid rows", frame, expectations)
 
 
-def _report_table(report: CoverageReport, row_mean: float, thresholds: CoverageThresholds) -> _Table:
+def _report_table(report: CoverageReport, row_mean: float) -> Table:
     names = ("empirical", "band_lower", "band_upper", "ess_share")
     gap = math.nan if report.empirical is None else abs(report.empirical - row_mean)
     values = {**{name: [getattr(report, name)] for name in names}, "gap_to_rows": [gap]}
     expectations = [
         _row_floor(1),
         *(_filled(name) for name in names),
-        _mean_between("gap_to_rows", "gap between the coverage of report and rows", high=0.0),
-        _mean_between("ess_share", "effective sample share", low=thresholds.min_ess_share),
+        _mean_between("gap_to_rows", "gap between the coverage of report and rows", 0.0, step=_REPORT),
     ]
-    return _Table("report", pd.DataFrame(values).astype(float), expectations, key="empirical")
+    return Table("report", pd.DataFrame(values).astype(float), expectations, key="empirical")
 
 
-def _run_state_table(alarm_state: str) -> _Table:
-    words = f"the evidence of the run must be none of {', '.join(ALARMS)}"
-    calm = _expect("ColumnValuesToNotBeInSet", words, column="alarm_state", value_set=list(ALARMS))
-    frame = pd.DataFrame({"alarm_state": [alarm_state]})
-    return _Table("run", frame, [_row_floor(1), _filled("alarm_state"), calm], key="alarm_state")
+def _overlap_table(findings: Sequence[OverlapFinding]) -> Table:
+    frame = pd.DataFrame({finding.diagnostic: [finding.value] for finding in findings}).astype(float)
+    expectations = [_row_floor(1), *map(_overlap_expectation, findings)]
+    return Table("overlap", frame, expectations, key=findings[0].diagnostic)
+
+
+def _overlap_expectation(finding: OverlapFinding) -> Any:
+    if finding.value is None:
+        step = "Nothing: too few prompts, or too few distinct weights, to have one."
+        words = f"'{finding.diagnostic}' should be defined"
+        return expect(
+            "ColumnValuesToNotBeNull", words, limit="-", step=step, severity="info", column=finding.diagnostic
+        )
+    limits = [f"at least {finding.low:.4g}"] if finding.low is not None else []
+    limits += [f"at most {finding.high:.4g}"] if finding.high is not None else []
+    return expect(
+        "ColumnMeanToBeBetween",
+        f"{finding.words}, else {finding.consequence}",
+        limit=", ".join(limits),
+        step=finding.next_step,
+        severity="critical" if finding.consequence in ("recalibrate", "stop") else "warning",
+        column=finding.diagnostic,
+        min_value=finding.low,
+        max_value=finding.high,
+    )
+
+
+def _run_state_table(alarm_state: str) -> Table:
+    def none_of(states: Sequence[str], severity: str, step: str) -> Any:
+        return expect(
+            "ColumnValuesToNotBeInSet",
+            f"the evidence of the run must be none of {', '.join(states)}",
+            limit="none of them",
+            step=step,
+            severity=severity,
+            column="alarm_state",
+            value_set=list(states),
+        )
+
+    expectations = [
+        _row_floor(1),
+        _filled("alarm_state"),
+        none_of(ALARMS, "critical", "Recalibrate on fresh labels; train.on_alarm says what the run does meanwhile."),
+        none_of(["over_coverage"], "warning", "Intervals are wider than asked: calibrate anew, or lower alpha."),
+        none_of(["too_little_evidence"], "info", "Wait: the monitor needs more audited prompts."),
+    ]
+    return Table("run", pd.DataFrame({"alarm_state": [alarm_state]}), expectations, key="alarm_state")
 
 
 def _band_around_target(report: CoverageReport) -> tuple[float, float]:
@@ -230,91 +282,18 @@ def _column(rows: Columns, name: str) -> pd.Series:
     return pd.Series(list(rows[name]), dtype=object)
 
 
-def _gx() -> Any:
-    silence_telemetry()
-    import great_expectations
-
-    # It sets its own level, and reports each temporary folder.
-    logging.getLogger("great_expectations.data_context.types.base").setLevel(logging.WARNING)
-    return great_expectations
-
-
-def _expect(kind: str, description: str, **arguments: Any) -> Any:
-    return getattr(_gx().expectations, f"Expect{kind}")(description=description, **arguments)
-
-
-@functools.cache
-def _coverage_expectation() -> Any:
-    class ExpectIntervalCoverageNearTarget(_gx().expectations.ExpectColumnMeanToBeBetween):  # type: ignore[misc]
-        description: str | None = "Intervals must cover the truth as often as promised: neither less nor more."
-
-    return ExpectIntervalCoverageNearTarget
-
-
-def _row_floor(minimum: int) -> Any:
-    return _expect("TableRowCountToBeBetween", f"the number of rows must be at least {minimum}", min_value=minimum)
+def _row_floor(minimum: int, *, step: str = "Add rows; an empty table shows nothing.") -> Any:
+    words = f"the number of rows must be at least {minimum}"
+    return expect("TableRowCountToBeBetween", words, limit=f"at least {minimum}", step=step, min_value=minimum)
 
 
 def _filled(column: str) -> Any:
-    return _expect("ColumnValuesToNotBeNull", f"'{column}' must be there in every row", column=column)
+    step = "Fill the column, or leave the row out."
+    words = f"'{column}' must be there in every row"
+    return expect("ColumnValuesToNotBeNull", words, limit="no empty row", step=step, column=column)
 
 
-def _mean_between(column: str, words: str, *, low: float = 0.0, high: float | None = None) -> Any:
-    bound = f"at most {high:.4g}" if high is not None else f"at least {low:.4g}"
-    limits = {"max_value": high + _ROUNDING} if high is not None else {"min_value": low - _ROUNDING}
-    return _expect("ColumnMeanToBeBetween", f"the {words} must be {bound}", column=column, **limits)
-
-
-def _validate(name: str, tables: Sequence[_Table], output: Path) -> ExpectationOutcome:
-    docs, result_path = output.resolve() / "data_docs", output.resolve() / "result.json"
-    docs.mkdir(parents=True, exist_ok=True)
-    context = _context(docs)
-    source = context.data_sources.add_pandas(name)
-    results = {table.name: _run_table(context, source, table) for table in tables}
-    context.build_data_docs()
-    broken = [(table, row) for table, result in results.items() for row in result["results"] if not row["success"]]
-    failed = tuple(_sentence(table, row) for table, row in broken)
-    success = not failed and all(result["success"] for result in results.values())
-    content = json.dumps({"success": success, "failed": failed, "tables": results})
-    write_json(result_path, json.loads(content, parse_constant=str))  # non-finite numbers become words
-    return ExpectationOutcome(success=success, failed=failed, result_path=result_path, docs_path=docs / "index.html")
-
-
-def _context(docs: Path) -> Any:
-    context = _gx().get_context(mode="ephemeral")
-    context.variables.progress_bars = {"globally": False}
-    for name, site in list(context.list_data_docs_sites().items()):
-        context.delete_data_docs_site(name)
-        with suppress(OSError):  # the empty folder that was made for the default site
-            Path(site["store_backend"]["base_directory"]).rmdir()
-    site = {
-        "class_name": "SiteBuilder",
-        "show_how_to_buttons": False,
-        "store_backend": {"class_name": "TupleFilesystemStoreBackend", "base_directory": str(docs)},
-        "site_index_builder": {"class_name": "DefaultSiteIndexBuilder"},
-        "site_section_builders": {"expectations": "none", "profiling": "none"},  # validations show their suite
-    }
-    context.add_data_docs_site("rangeline", site)
-    return context
-
-
-def _run_table(context: Any, source: Any, table: _Table) -> dict[str, Any]:
-    gx, name = _gx(), table.name
-    batch = source.add_dataframe_asset(name).add_batch_definition_whole_dataframe(name)
-    suite = context.suites.add(gx.ExpectationSuite(name=name, expectations=list(table.expectations)))
-    validation = context.validation_definitions.add(gx.ValidationDefinition(name=name, data=batch, suite=suite))
-    shown = {"result_format": "SUMMARY", "unexpected_index_column_names": [table.key]}
-    frame = table.frame.reset_index(drop=True)
-    return dict(validation.run(batch_parameters={"dataframe": frame}, result_format=shown).to_json_dict())
-
-
-def _sentence(table: str, row: Mapping[str, Any]) -> str:
-    config, result = row["expectation_config"], row["result"]
-    value = result.get("observed_value")
-    observed = "nothing that could be computed" if value is None else f"{value:.4g}"
-    if "unexpected_count" in result:
-        # The last entry of a place is the key column; before it stands the judged value.
-        keys = [repr(list(place.values())[-1]) for place in result.get("partial_unexpected_index_list") or []]
-        first = f", first {', '.join(keys[:3])}" if keys else ""
-        observed = f"{result['unexpected_count']} of {result['element_count']} rows that break this{first}"
-    return f"{table}: {config['description']} ({config['type']}); got {observed}."
+def _mean_between(column: str, words: str, high: float, *, step: str) -> Any:
+    bound = f"at most {high:.4g}"
+    words = f"the {words} must be {bound}"
+    return expect("ColumnMeanToBeBetween", words, limit=bound, step=step, column=column, max_value=high + _ROUNDING)

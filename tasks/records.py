@@ -33,6 +33,7 @@ def start_tracking(session: TrainingSession) -> str:
     free: Any = {
         "train": {"iterations", "on_alarm", "keep_checkpoints", "max_silent_iterations"},
         "coverage": True,
+        "overlap": True,
         "evaluate": True,
     }
     tracker.log_parameters(run_id, session.config.model_dump(mode="json", exclude=free))

@@ -127,7 +127,7 @@ def _ess_plot(cells: Sequence[Cell]) -> Figure:
     figure = Figure(figsize=(6.4, 4), layout="constrained")
     axes = figure.subplots()
     for method in ESTIMATED:
-        chosen = select(cells, lambda c, m=method: c.method == m and c.design.family == "shift")
+        chosen = [c for c in cells if c.method == method and c.design.family == "shift"]
         axes.scatter([c.ess_share for c in chosen], [c.gap for c in chosen], s=6, label=method, color=_COLOURS[method])
     axes.axhspan(-TOLERANCE, TOLERANCE, color="#dddddd", zorder=0)
     axes.axvline(MIN_ESS_SHARE, color="#555555", linestyle=":")

@@ -9,6 +9,7 @@ Shapes: U states of the world, C calibration rows.
 """
 
 from collections import defaultdict
+from dataclasses import replace
 from typing import get_args
 
 import numpy as np
@@ -122,15 +123,16 @@ def designs(*, quick: bool) -> tuple[Design, ...]:
         for states in sizes
         for rho in correlations
     ]
-    middle = {"strength": 1.2, "num_states": 64, "correlation": 0.0}
+    middle = Design(name="", family="", strength=1.2, num_states=64, correlation=0.0)
+    many = replace(middle, num_states=512, family="pool")
     changed = [
-        Design(name="interaction, shift 1.2", family="interaction", interaction=True, **middle),
-        Design(name="interaction, shift 0.8", family="interaction", interaction=True, **middle | {"strength": 0.8}),
-        Design(name="residual scale", family="scale", scaled=True, **middle),
-        Design(name="rewards 0 and 1", family="binary", reward="binary", **middle),
-        Design(name="pools of 128 rows", family="pool", pool_rows=128, **middle),
-        Design(name="pools of 256 rows, 512 states", family="pool", pool_rows=256, **middle | {"num_states": 512}),
-        Design(name="pools of 4096 rows, 512 states", family="pool", pool_rows=4096, **middle | {"num_states": 512}),
-        Design(name="truth drifts, spread x 1.3", family="drift", drift=1.3, **middle),
+        replace(middle, name="interaction, shift 1.2", family="interaction", interaction=True),
+        replace(middle, name="interaction, shift 0.8", family="interaction", interaction=True, strength=0.8),
+        replace(middle, name="residual scale", family="scale", scaled=True),
+        replace(middle, name="rewards 0 and 1", family="binary", reward="binary"),
+        replace(middle, name="pools of 128 rows", family="pool", pool_rows=128),
+        replace(many, name="pools of 256 rows, 512 states", pool_rows=256),
+        replace(many, name="pools of 4096 rows, 512 states", pool_rows=4096),
+        replace(middle, name="truth drifts, spread x 1.3", family="drift", drift=1.3),
     ]
-    return (*grid, *(changed[:1] + changed[-1:] if quick else changed))
+    return (*grid, *([changed[0], changed[-1]] if quick else changed))

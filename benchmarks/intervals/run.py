@@ -8,14 +8,16 @@ Shapes: C calibration rows, N test points.
 
 import argparse
 import json
+import math
 import os
 import platform
 import statistics
 import subprocess
 import sys
 import tempfile
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -91,7 +93,7 @@ def make_data(size: Size, seed: int) -> dict[str, np.ndarray]:
     }
 
 
-def _child(name: str, size: Size, python: str, folder: Path) -> tuple[dict[str, object] | None, str]:
+def _child(name: str, size: Size, python: str, folder: Path) -> tuple[dict[str, Any] | None, str]:
     environment = os.environ | {f"{lib}_NUM_THREADS": "1" for lib in ("OMP", "OPENBLAS", "MKL")}
     command = [python, "-m", "benchmarks.intervals.measure", name]
     command += [str(folder / "data.npz"), str(ALPHA), str(size.repeats), str(folder / "cutoffs.npy")]
@@ -105,22 +107,26 @@ def _child(name: str, size: Size, python: str, folder: Path) -> tuple[dict[str, 
 def measure(name: str, size: Size, python: str, folder: Path) -> Result:
     """Run one contender on the data in `folder`; an absent environment is a note, not an error."""
     _, package, test_mass = CONTENDERS[name]
-    where = {"size": size.name, "contender": name, "test_mass": test_mass}
-    what = {"num_calibration": size.num_calibration, "num_test": size.num_test}
+    nothing = Result(
+        size=size.name,
+        contender=name,
+        test_mass=test_mass,
+        num_calibration=size.num_calibration,
+        num_test=size.num_test,
+    )
     if package and not Path(python).exists():
-        return Result(**where, **what, note=f"absent: no {python}; make it by `make bench-intervals`")
+        return replace(nothing, note=f"absent: no {python}; make it by `make bench-intervals`")
     report, note = _child(name, size, python if package else sys.executable, folder)
     if report is None:
-        return Result(**where, **what, note=note)
+        return replace(nothing, note=note)
     cutoff_N = np.load(folder / "cutoffs.npy")
     with np.load(folder / "data.npz") as data:
         ours_N = weighted_cutoffs(data["score_C"], data["log_weight_C"], data["log_weight_N"], ALPHA)
     finite = np.isfinite(cutoff_N) & np.isfinite(ours_N)
     gap = np.abs(cutoff_N[finite] - ours_N[finite])
     equal = (cutoff_N == ours_N) | np.isclose(cutoff_N, ours_N, rtol=0, atol=1e-12)
-    return Result(
-        **where,
-        **what,
+    return replace(
+        nothing,
         version=str(report["version"]),
         numpy=str(report["numpy"]),
         median_seconds=statistics.median(report["seconds"]),
@@ -136,7 +142,7 @@ def run(sizes: tuple[Size, ...], python: str, seed: int) -> list[Result]:
     results = []
     for size in sizes:
         with tempfile.TemporaryDirectory() as name:
-            np.savez(Path(name) / "data.npz", **make_data(size, seed))
+            np.savez(Path(name) / "data.npz", allow_pickle=False, **make_data(size, seed))
             results += [measure(contender, size, python, Path(name)) for contender in size.contenders]
     return results
 
@@ -158,6 +164,11 @@ def machine() -> dict[str, str]:
     }
 
 
+def _known(value: float | None) -> float:
+    """Return a number that was measured; NaN for one that was not."""
+    return math.nan if value is None else value
+
+
 def _ratios(results: list[Result]) -> list[str]:
     """Say how the two goals came out, from numbers of this run alone."""
     timed = [r for r in results if r.microseconds_per_point is not None]
@@ -167,8 +178,8 @@ def _ratios(results: list[Result]) -> list[str]:
         ours = rows.pop("rangeline", None)
         peers = [r for r in rows.values() if r.test_mass == _OWN_MASS]
         if ours and peers:
-            best = min(peers, key=lambda r: r.microseconds_per_point)
-            ratio = best.median_seconds / ours.median_seconds
+            best = min(peers, key=lambda r: _known(r.microseconds_per_point))
+            ratio = _known(best.median_seconds) / _known(ours.median_seconds)
             word = "PASS" if ratio >= 50 else "FAIL"
             counts = f"{ours.num_calibration:,} rows, {ours.num_test:,} test points"
             lines.append(
@@ -177,22 +188,22 @@ def _ratios(results: list[Result]) -> list[str]:
             )
     whole = [r for r in timed if r.contender == "rangeline"][-1:]
     for ours in whole:
-        word = "PASS" if ours.median_seconds < 1 else "FAIL"
+        word = "PASS" if _known(ours.median_seconds) < 1 else "FAIL"
         counts = f"{ours.num_test:,} test points on {ours.num_calibration:,} rows"
-        lines.append(f"{word}: {counts}: {ours.median_seconds:.3f} s on one core; goal below 1 s")
+        lines.append(f"{word}: {counts}: {_known(ours.median_seconds):.3f} s on one core; goal below 1 s")
         peers = [r for r in timed if r.test_mass == _OWN_MASS and r.num_calibration == ours.num_calibration]
         peers = [r for r in peers if r.contender != "rangeline"]
         if peers:
-            best = min(peers, key=lambda r: r.microseconds_per_point)
-            ratio = best.microseconds_per_point / ours.microseconds_per_point
+            best = min(peers, key=lambda r: _known(r.microseconds_per_point))
+            ratio = _known(best.microseconds_per_point) / _known(ours.microseconds_per_point)
             counts = f"{best.num_test:,} points at a time"
             lines.append(f"Per test point, on as many rows, {ratio:,.0f} x faster than {best.contender} ({counts}).")
         one = [r for r in timed if r.size == ours.size and r.contender == "puncc SplitCP(weight_func)"]
         if one:
-            ratio = one[0].median_seconds / ours.median_seconds
+            ratio = _known(one[0].median_seconds) / _known(ours.median_seconds)
             lines.append(
                 f"One mass for all test points needs one quantile: {one[0].contender} takes {ratio:.1f} x Rangeline's "
-                f"time, and {1 - one[0].equal_share:.0%} of its cutoffs are others."
+                f"time, and {1 - _known(one[0].equal_share):.0%} of its cutoffs are others."
             )
     return lines
 

@@ -233,13 +233,12 @@ def coverage_report(  # noqa: PLR0913
     )
 
 
-def alarm_state(
-    report_status: Status, monitor_verdict: Status, *, drift_alarm: bool, ess_share: float, min_ess_share: float
-) -> AlarmState:
+def alarm_state(report_status: Status, monitor_verdict: Status, *, drift_alarm: bool, no_overlap: bool) -> AlarmState:
     """Put everything known of coverage into one state: the first of these that holds.
 
     1. ``concept_drift``: the truth given the state has changed; no weights repair that, only fresh labels do.
-    2. ``no_overlap``: too few calibration rows carry the weight for any interval to be believed, covered or not.
+    2. ``no_overlap``: too few calibration rows carry the weight for any interval to be believed, covered or not;
+       `conformal.overlap_rules` says when.
     3. ``under_coverage``: said by the run's monitor or by this iteration's report.
     4. ``over_coverage``: said by either; intervals are wider than asked.
     5. ``covered``: said by either.
@@ -253,10 +252,8 @@ def alarm_state(
         Verdict of the monitor on the whole run; only this one has a false-alarm rate over all looks.
     drift_alarm
         Whether the drift martingale has raised its alarm.
-    ess_share
-        Effective sample size of the calibration weights over their number, in [0, 1].
-    min_ess_share
-        Share in [0, 1] below which source and target hardly overlap.
+    no_overlap
+        Whether an overlap rule is broken whose consequence is to recalibrate or to stop.
 
     Returns
     -------
@@ -266,11 +263,11 @@ def alarm_state(
     Raises
     ------
     CalibrationError
-        A verdict is unknown, or a share is NaN or outside [0, 1].
+        A verdict is unknown.
 
     Examples
     --------
-    >>> alarm_state("covered", "under_coverage", drift_alarm=False, ess_share=0.5, min_ess_share=0.05)
+    >>> alarm_state("covered", "under_coverage", drift_alarm=False, no_overlap=False)
     'under_coverage'
     """
     verdicts = (report_status, monitor_verdict)
@@ -278,13 +275,9 @@ def alarm_state(
         if verdict not in get_args(Status):
             msg = f"'{name}' must be one of {', '.join(get_args(Status))}; got '{verdict}'. Pass the verdict's status."
             raise CalibrationError(msg)
-    for name, share in (("ess_share", ess_share), ("min_ess_share", min_ess_share)):
-        if not 0 <= share <= 1 + _ROUNDING:
-            msg = f"'{name}' must lie in [0, 1]; got {share}. Correct the overlap report or settings."
-            raise CalibrationError(msg)
     if drift_alarm:
         return "concept_drift"
-    if ess_share < min_ess_share:
+    if no_overlap:
         return "no_overlap"
     order: tuple[Status, ...] = ("under_coverage", "over_coverage", "covered")
     return next((state for state in order if state in verdicts), "too_little_evidence")

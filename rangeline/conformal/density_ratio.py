@@ -161,8 +161,8 @@ def fit_density_ratio(  # noqa: PLR0913 - the prompts of the rows are the eighth
         the logistic fit, as far as prompts left out bear them out.
     regularisation
         Positive. Logistic: L2 strength, 1/C. Boosting: the same, of its logistic start and of the share of the trees
-        that it keeps. Counts: additive pseudo-count of each seen state, and L2 strength of the logistic fit that divides
-        it between the pools. Forest: pseudo-count of a leaf.
+        that it keeps. Counts: pseudo-count of each seen state, and L2 strength of the logistic fit that
+        divides it between the pools. Forest: pseudo-count of a leaf.
     log_cap
         Ends of the clipped log-ratio, in [-700, 700].
     seed
@@ -179,21 +179,23 @@ def fit_density_ratio(  # noqa: PLR0913 - the prompts of the rows are the eighth
     Raises
     ------
     CalibrationError
-        A pool is empty, or has rows of one prompt for boosting; a level or a setting is out of range; ids and rows differ
-        in number.
+        A pool is empty, or has rows of one prompt for boosting; a level or a setting is out of range; ids and rows
+        differ in number.
 
     Notes
     -----
     Range-GRPO section 3.2, ``w(z) = (m_source / m_target) p(z) / (1 - p(z))``; the forest is RoWCI's. Ours: log space,
-    clipping, counts, boosting, smoothing, and that counts and boosting correct the logistic ratio: what they do not know
-    then leaves the additive ratio, where a plain table goes to 1 and under-covers.
+    clipping, counts, boosting, smoothing, and that counts and boosting correct the logistic ratio: what they do not
+    know then leaves the additive ratio, where a plain table goes to 1 and under-covers.
     """
     _require_settings(method, regularisation, log_cap)
     # Equal states share one row with two counts: the same loss, and independent of the order of rows.
     state_UK, count_U2 = state_counts(source_SK, target_DK, num_levels)
     ids = ids_of_rows(source_SK, target_DK, prompt_ids)
     draw = seed_of(seed, "domain_classifier") % 2**32
-    base, coefficients, table_U = 0.0, (), None
+    base = 0.0
+    coefficients: tuple[float, ...] = ()
+    table_U: FloatArray | None = None
     if method == "forest":
         table_U = fit_forest(state_UK, count_U2, num_levels, regularisation, seed=draw)
     else:

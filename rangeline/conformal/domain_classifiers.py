@@ -7,8 +7,8 @@ also for one that a single pool holds, because each fit is smoothed or penalised
 Class sizes are divided out, so that a larger pool is not a likelier one.
 Left out of RoWCI: leaf shares of exactly 0 or 1, whose odds are no number; leaves are smoothed to the pools' share.
 
-Shapes: S source rows, D target rows, N rows of both, U distinct states, K coordinates, F one-hot columns, H folds. The 2
-columns of counts are source and target. Fits see counts alone, so that none depends on the order of rows.
+Shapes: S source rows, D target rows, N rows of both, U distinct states, K coordinates, F one-hot columns, H folds. The
+2 columns of counts are source and target. Fits see counts alone, so that none depends on the order of rows.
 """
 
 import math
@@ -28,8 +28,8 @@ from rangeline.records import FloatArray
 _MAX_ITERATIONS = 1000
 _SOLVER_TOLERANCE = 1e-8
 _PSEUDO_ROWS = 2.0
-"""Rows of the larger pool in a cell's pseudo-count of 1. One leaves weights at 512 states so noisy that coverage is up to
-.02 above that of the true ratio, two .01; with five, interactions are smoothed away."""
+"""Rows of the larger pool in a cell's pseudo-count of 1. One leaves weights at 512 states so noisy that coverage is up
+to .02 above that of the true ratio, two .01; with five, interactions are smoothed away."""
 _MAX_CORRECTION = 2.0
 """More of the trees' correction than this is never taken."""
 _TARGET = 1
@@ -127,8 +127,9 @@ def fit_logistic(
 def fit_counts(count_U2: FloatArray, additive_U: FloatArray, pseudo_count: float) -> FloatArray:
     """Smooth the counts of each state by additive pseudo-counts; return [U] log-ratios.
 
-    A cell gets twice ``pseudo_count`` rows of the larger pool and those of the smaller one in proportion, divided between
-    the pools as the logistic fit expects of its state: an empty cell says what logistic says, a full one what it holds.
+    A cell gets twice ``pseudo_count`` rows of the larger pool, and those of the smaller one in proportion, divided
+    between the pools as the logistic fit expects of its state: an empty cell says what logistic says, a full one what
+    it holds.
 
     Notes
     -----
@@ -194,9 +195,9 @@ def fit_boosting(
 ) -> FloatArray:
     """Correct the logistic log-odds by boosted trees, as far as rows left out bear out; return [U] corrections.
 
-    The log-ratio is ``l(z) + a t(z)`` with l the logistic one and t what trees add that start from it, both fitted on all
-    rows. The slope a in [0, 2] minimises ``sum log(1 + exp(-y (l + a t))) + strength a^2 / 2`` over the rows of each fold,
-    with l and t fitted on the others. Trees that only learnt noise get a = 0: the additive ratio is left.
+    The log-ratio is ``l(z) + a t(z)`` with l the logistic one and t what trees add that start from it, both fitted on
+    all rows. The slope a in [0, 2] minimises ``sum log(1 + exp(-y (l + a t))) + strength a^2 / 2`` over the rows of
+    each fold, with l and t fitted on the others. Trees that only learnt noise get a = 0: the additive ratio is left.
 
     Parameters
     ----------

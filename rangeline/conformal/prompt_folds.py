@@ -1,7 +1,7 @@
 """Folds that leave out whole prompts: rollouts of one prompt share states, and would vouch for each other.
 
-Computes a fold number for each row of two pools, so that all rows of a prompt, in whichever pool, are left out together.
-Prompts are shuffled inside three kinds (source only, both, target only) and dealt in that order, one fold after another.
+Computes a fold number for each row of two pools, so that all rows of a prompt, in either pool, are left out together.
+Prompts are shuffled inside three kinds (source only, both, target only) and dealt in that order, fold after fold.
 Folds hold numbers of prompts that differ by at most one, not numbers of rows.
 Left out of RoWCI, which folds nothing: everything here is our choice.
 

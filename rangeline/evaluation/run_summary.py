@@ -156,6 +156,7 @@ METRICS = (
     Metric("ratio/max_weight_share", "largest weight", "share", "Overlap"),
     Metric("ratio/mean_source_weight", "mean source weight", "number", "Overlap"),
     Metric("ratio/pareto_k", "Pareto k", "number", "Overlap"),
+    Metric("ratio/broken_rules", "broken overlap rules", "count", "Overlap"),
     Metric("ratio/unseen_target_share", "unseen states", "share", "Overlap"),
     Metric("reward/missing_share", "missing rewards", "share", "Rewards and advantages"),
     Metric("judge/unknown_share", "judge unknown", "share", "Rewards and advantages"),

@@ -32,6 +32,7 @@ from rangeline.seeds import stream
 from rangeline.stages.calibration import Calibration
 from rangeline.stages.data import read_pool
 from rangeline.stages.judging import FrozenJudge, encode_rows, judge_all, plan_of, verify_rollouts
+from rangeline.stages.overlap import OVERLAP_NAME, apply_rules, read_findings, write_unweighted
 from rangeline.stages.progress import Progress
 from rangeline.stages.run import RunFolder
 from rangeline.stages.tables import (
@@ -141,6 +142,11 @@ class Iteration:
         settings, source = self.config.intervals, calibration.source
         target = read_judgments(self.folder / "ratio_judgments.parquet")
         source_SK, target_DK = source.levels_NK[~source.missing_N], target.levels_NK[~target.missing_N]
+        ids = (
+            [prompt_id for prompt_id, m in zip(pool.prompt_id_N, pool.missing_N, strict=True) if not m]
+            for pool in (source, target)
+        )
+        prompt_ids = (next(ids), next(ids))
         ratio = fit_density_ratio(
             source_SK,
             target_DK,
@@ -148,8 +154,9 @@ class Iteration:
             method=settings.ratio,
             regularisation=settings.ratio_l2,
             log_cap=(-settings.log_cap, settings.log_cap),
+            prompt_ids=prompt_ids,
         )
-        overlap = overlap_report(ratio, source_SK, target_DK, calibration.calibration.levels_CK)
+        overlap = overlap_report(ratio, source_SK, target_DK, calibration.calibration.levels_CK, prompt_ids=prompt_ids)
         write_json(self.folder / "ratio.json", {"ratio": ratio.to_json(), "overlap": asdict(overlap)})
 
     def _overlap(self) -> dict[str, Any]:
@@ -169,9 +176,16 @@ class Iteration:
         )
 
     def bound(self, calibration: Calibration, *, shares: Sequence[str] = ("policy", "audit")) -> None:
-        """Give every policy and audit rollout its reward interval; labelled policy prompts get their verdict."""
-        for share in shares:
-            intervals = self._judge_intervals(share, calibration)
+        """Give every policy and audit rollout its reward interval; labelled policy prompts get their verdict.
+
+        Where the density ratio is used, its overlap is held against the rules, which may widen intervals.
+        """
+        bounded = {share: self._judge_intervals(share, calibration) for share in shares}
+        if not calibration.is_fresh:
+            bounded = apply_rules(self.folder, self.config.overlap, calibration.source, bounded)
+        elif "audit" in shares:  # a recalibration bounds the policy anew; what led to it stays written down
+            write_unweighted(self.folder)
+        for share, intervals in bounded.items():
             if share == "policy" and self.config.train.labelled_prompts:
                 rollouts, rows = read_rollouts(self.folder / "policy_rollouts.parquet"), self._by_id("policy")
                 truth = verify_rollouts(rollouts, rows).truth_N
@@ -282,6 +296,7 @@ class Iteration:
         }
         documents = (
             "ratio.json",
+            OVERLAP_NAME,
             "coverage.json",
             "credit.json",
             "update.json",
@@ -300,7 +315,9 @@ class Iteration:
             inputs=[self.workspace.pools / f"{pool}.parquet" for pool in SHARES],
             outputs={self.folder / name: tables.get(name) for name in names},
             parents=self._parents(),
-            parameters=self.config.model_dump(mode="json", include={"seed", "sampling", "intervals", "advantages"}),
+            parameters=self.config.model_dump(
+                mode="json", include={"seed", "sampling", "intervals", "advantages", "overlap"}
+            ),
             facts={
                 "run": self.run.name,
                 "iteration": self.number,
@@ -348,6 +365,7 @@ class Iteration:
             "interval/mean_width": coverage["mean_width"],
             "interval/unbounded_share": coverage["unbounded_share"],
             **{f"ratio/{name}": overlap[name] for name in overlap if name not in ("num_source", "num_target")},
+            "ratio/broken_rules": sum(finding.is_broken for finding in read_findings(self.folder)),
             **self._watched(),
             **read("credit.json"),
             "judge/unknown_share": judgments.unknown_share,

@@ -26,6 +26,7 @@ from rangeline.prompts.duplicates import text_of
 from rangeline.records import UNKNOWN, JudgmentTable, PromptRow
 from rangeline.stages.data import read_pool
 from rangeline.stages.judging import verify_rollouts
+from rangeline.stages.overlap import OVERLAP_NAME, read_findings
 from rangeline.stages.run import RunFolder, last_complete, read_run
 from rangeline.stages.tables import read_intervals, read_judgments, read_rollouts, read_table
 from rangeline.stages.workspace import Workspace
@@ -138,15 +139,38 @@ def _expectations(run: RunFolder, done: int) -> tuple[ExpectationOutcome, ...]:
         path = run.iteration(number) / "expectations" / "result.json"
         if path.is_file():
             value = _json(path)
-            failed = value["failed"]
+            broken = [*value["failed"], *value.get("warned", [])]
             outcomes.append(
                 ExpectationOutcome(
                     name=f"coverage gate, iteration {number}",
                     success=bool(value["success"]),
-                    detail="; ".join(failed) if failed else "every expectation met",
+                    detail="; ".join(broken) if broken else "every expectation met",
                 )
             )
+        outcomes += _overlap_outcomes(run.iteration(number), number)
     return tuple(outcomes)
+
+
+def _overlap_outcomes(folder: Path, number: int) -> list[ExpectationOutcome]:
+    """Return each broken overlap rule of an iteration with its value, limit and consequence, or that none is."""
+    if not (folder / OVERLAP_NAME).is_file():
+        return []
+    stored = _json(folder / OVERLAP_NAME)
+    name = f"overlap, iteration {number}"
+    if not stored["weighted"]:
+        return [ExpectationOutcome(name=name, success=None, detail="fresh labels: no density ratio is used")]
+    broken = [finding for finding in read_findings(folder) if finding.is_broken]
+    if not broken:
+        return [ExpectationOutcome(name=name, success=True, detail="every overlap rule holds")]
+    widened = sum(stored["widened"].values())
+    end = f" {widened} intervals were widened to the whole support." if widened else ""
+    return [
+        ExpectationOutcome(
+            name=name,
+            success=not any(finding.is_critical for finding in broken),
+            detail=" ".join(finding.sentence for finding in broken) + end,
+        )
+    ]
 
 
 def _lineage(workspace: Workspace, run: RunFolder, done: int) -> tuple[LineageEntry, ...]:
@@ -174,6 +198,10 @@ def summarise(workspace: Workspace, run: RunFolder, evaluations: tuple[DomainEva
         f"{section}.{name}": value
         for section in ("policy", "sampling", "judge", "intervals", "advantages", "objective", "train", "coverage")
         for name, value in config[section].items()
+    }
+    card |= {
+        f"overlap.{name}": f"{rule['limit']:g}, else {rule['consequence']}"
+        for name, rule in config.get("overlap", {}).items()
     }
     totals = ("budget/rollouts", "budget/tokens", "budget/judge_calls")
     return RunSummary(

@@ -18,7 +18,7 @@ from rangeline.stages.workspace import Workspace
 
 # These say how long or how strictly a run goes on, not what an iteration computes: a run may be resumed with others.
 _FREE_TRAIN_SETTINGS = frozenset({"iterations", "on_alarm", "keep_checkpoints", "max_silent_iterations"})
-_FREE_SECTIONS = frozenset({"coverage", "evaluate"})
+_FREE_SECTIONS = frozenset({"coverage", "overlap", "evaluate"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +65,10 @@ def run_identity(workspace: Workspace, config: PipelineConfig) -> str:
     for key in ("precision", "sampler_dtype"):
         settings["policy"][key] = resolve_dtype(settings["policy"][key])
     settings["train"] = {key: v for key, v in settings["train"].items() if key not in _FREE_TRAIN_SETTINGS}
+    # Of the overlap rules, those that widen change intervals; the others only say when the run goes on.
+    widening = {name: rule.limit for name, rule in config.overlap if rule.consequence == "widen"}
+    if widening:
+        settings["overlap"] = widening
     made = {}
     for name in ("pools", "warmup", "calibration"):
         path: Path = getattr(workspace, name) / MANIFEST_NAME

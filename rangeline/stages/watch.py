@@ -19,6 +19,7 @@ from rangeline.lineage import write_json
 from rangeline.records import CoverageReport
 from rangeline.stages.calibration import Calibration, read_truth
 from rangeline.stages.iteration import Iteration
+from rangeline.stages.overlap import read_findings
 from rangeline.stages.tables import read_intervals, read_judgments
 
 
@@ -78,8 +79,7 @@ def watch(iteration: Iteration, calibration: Calibration, report: CoverageReport
         report.status,
         said.status,
         drift_alarm=drift.alarm,
-        ess_share=report.ess_share,
-        min_ess_share=iteration.config.coverage.min_ess_share,
+        no_overlap=any(finding.is_critical for finding in read_findings(folder)),
     )
     content: dict[str, Any] = {
         "alarm_state": state,

@@ -10,11 +10,11 @@ import pandas as pd
 import pytest
 
 from rangeline.errors import BadInputError, ConfigError
-from rangeline.records import CoverageReport
+from rangeline.records import CoverageReport, OverlapFinding
 from tasks.expectations import CoverageThresholds, check_coverage, check_pools
 
 THRESHOLDS = CoverageThresholds(
-    min_rows=10, min_prompts=5, max_mean_width=0.8, max_unbounded_share=0.2, min_ess_share=0.3, max_missing_share=0.2
+    min_rows=10, min_prompts=5, max_mean_width=0.8, max_unbounded_share=0.2, max_missing_share=0.2
 )
 REPORT = CoverageReport(
     empirical=0.9,
@@ -205,11 +205,10 @@ def test_target_on_the_edge_of_the_band_still_passes(tmp_path):
         ),
         (
             {"width": [float("inf")] + [0.1] * 9 + [None], "unbounded": [True] * 3 + [False] * 7 + [None]},
-            {"ess_share": 0.1},
+            {},
             {
                 "valid rows: the mean width must be at most 0.8",
                 "valid rows: the unbounded share must be at most 0.2",
-                "report: the effective sample share must be at least 0.3",
             },
         ),
         (
@@ -228,7 +227,6 @@ def test_target_on_the_edge_of_the_band_still_passes(tmp_path):
                 "valid rows: 'covered' must be there in every row",
                 "valid rows: the number of prompts must be at least 5",
                 "report: 'ess_share' must be there in every row",
-                "report: the effective sample share must be at least 0.3",
             },
         ),
         (
@@ -297,7 +295,7 @@ def test_absent_columns_are_refused(tmp_path):
         ("min_rows", 0),
         ("min_prompts", 0),
         ("max_mean_width", 0.0),
-        ("min_ess_share", 1.1),
+        ("max_unbounded_share", 1.1),
         ("max_missing_share", float("nan")),
     ],
 )
@@ -320,3 +318,88 @@ def test_evidence_of_the_run_closes_the_gate(state, tmp_path):
 def test_states_without_alarm_leave_the_gate_open(state, tmp_path):
     """Coarse scores often cover too much, and early evidence is little: neither is an alarm of the run."""
     assert check_coverage(good_rows(), REPORT, state, thresholds=THRESHOLDS, output=tmp_path).success
+
+
+def finding(consequence, *, value=0.05, diagnostic="ess_share"):
+    """Return the outcome of a rule that asks for .1 or more."""
+    return OverlapFinding(
+        diagnostic=diagnostic,
+        words="the effective sample share must be at least 0.1",
+        value=value,
+        low=0.1,
+        high=None,
+        consequence=consequence,
+        next_step="Recalibrate.",
+    )
+
+
+def stored_severities(outcome):
+    """Return the severities of the overlap table, by expectation."""
+    table = json.loads(outcome.result_path.read_text())["tables"]["overlap"]
+    return [row["expectation_config"]["severity"] for row in table["results"]][1:]
+
+
+@pytest.mark.parametrize(
+    ("consequence", "severity", "open_gate"),
+    [
+        ("warn", "warning", True),
+        ("widen", "warning", True),
+        ("recalibrate", "critical", False),
+        ("stop", "critical", False),
+    ],
+)
+def test_consequence_of_an_overlap_rule_is_its_severity(tmp_path, consequence, severity, open_gate):
+    """A broken rule that says recalibrate or stop closes the gate; one that says warn or widen marks."""
+    outcome = check_coverage(
+        good_rows(), REPORT, "covered", thresholds=THRESHOLDS, overlap=[finding(consequence)], output=tmp_path
+    )
+    assert open_gate == outcome.success
+    sentences = outcome.warned if open_gate else outcome.failed
+    assert "overlap: the effective sample share must be at least 0.1, else " + consequence in sentences[0]
+    assert "got 0.05" in sentences[0]
+    assert [severity] == stored_severities(outcome)
+    assert list(outcome.warned) == json.loads(outcome.result_path.read_text())["warned"]
+
+
+def test_what_is_not_defined_is_told_and_what_is_not_a_number_fails(tmp_path):
+    """A diagnostic without a value is an info; one that is NaN is a broken rule; an unbroken one is met."""
+    overlap = [finding("stop", value=None), finding("stop", value=0.1, diagnostic="effective_rows")]
+    outcome = check_coverage(
+        good_rows(), REPORT, "covered", thresholds=THRESHOLDS, overlap=overlap, output=tmp_path / "none"
+    )
+    assert (outcome.success, outcome.warned) == (True, ())
+    assert "'ess_share' should be defined" in json.loads(outcome.result_path.read_text())["noted"][0]
+    undefined = [finding("stop", value=float("nan"))]
+    outcome = check_coverage(
+        good_rows(), REPORT, "covered", thresholds=THRESHOLDS, overlap=undefined, output=tmp_path / "nan"
+    )
+    assert not outcome.success
+
+
+def test_over_coverage_of_the_run_is_a_warning(tmp_path):
+    """Wide intervals are marked, and do not close the gate; too little evidence is only told."""
+    over = check_coverage(good_rows(), REPORT, "over_coverage", thresholds=THRESHOLDS, output=tmp_path / "over")
+    assert over.success
+    assert "none of over_coverage" in over.warned[0]
+    little = check_coverage(good_rows(), REPORT, "too_little_evidence", thresholds=THRESHOLDS, output=tmp_path / "few")
+    assert (little.success, little.warned) == (True, ())
+    assert json.loads(little.result_path.read_text())["noted"]
+
+
+def test_every_expectation_is_on_the_page_with_what_to_do(tmp_path):
+    """The page holds each expectation, its limit and severity; a broken one comes first and says what to do."""
+    outcome = check_coverage(
+        good_rows(), REPORT, "covered", thresholds=THRESHOLDS, overlap=[finding("stop")], output=tmp_path
+    )
+    page = outcome.page_path.read_text(encoding="utf-8")
+    tables = json.loads(outcome.result_path.read_text())["tables"].values()
+    rows = [row for table in tables for row in table["results"]]
+    assert outcome.page_path == tmp_path / "index.html"
+    assert len(rows) == page.count("<tr class=")
+    assert {row["expectation_config"]["severity"] for row in rows} == {"critical", "warning", "info"}
+    assert all({"limit", "next_step"} == set(row["expectation_config"]["meta"]) for row in rows)
+    assert "<tr class='critical'>" in page.split("<tbody>")[1].splitlines()[1]
+    assert "Recalibrate." in page
+    assert "href='data_docs/index.html'" in page
+    assert "The gate is closed" in page
+    assert "Recalibrate" in outcome.markdown

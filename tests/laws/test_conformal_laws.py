@@ -114,7 +114,7 @@ def test_density_ratio_ignores_row_order(method):
 
 
 def _repeating_pools(seed):
-    """Draw two pools of 128 prompts with 8 rollouts over 512 states, without any shift; a prompt repeats its own state."""
+    """Draw two pools of 128 prompts with 8 rollouts over 512 states, without shift; a prompt repeats its own state."""
     rng = np.random.default_rng(seed)
     pools = []
     for _ in range(2):

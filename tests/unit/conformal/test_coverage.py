@@ -180,21 +180,21 @@ def test_honest_coverage_seldom_closes_the_gate(agreement):
 
 
 @pytest.mark.parametrize(
-    ("report_status", "monitor", "drift", "ess_share", "state"),
+    ("report_status", "monitor", "drift", "no_overlap", "state"),
     [
-        ("under_coverage", "under_coverage", True, 0.01, "concept_drift"),
-        ("under_coverage", "over_coverage", False, 0.01, "no_overlap"),
-        ("covered", "under_coverage", False, 0.5, "under_coverage"),
-        ("under_coverage", "over_coverage", False, 0.5, "under_coverage"),
-        ("covered", "over_coverage", False, 0.5, "over_coverage"),
-        ("over_coverage", "too_little_evidence", False, 0.5, "over_coverage"),
-        ("too_little_evidence", "covered", False, 0.05, "covered"),
-        ("too_little_evidence", "too_little_evidence", False, 0.5, "too_little_evidence"),
+        ("under_coverage", "under_coverage", True, True, "concept_drift"),
+        ("under_coverage", "over_coverage", False, True, "no_overlap"),
+        ("covered", "under_coverage", False, False, "under_coverage"),
+        ("under_coverage", "over_coverage", False, False, "under_coverage"),
+        ("covered", "over_coverage", False, False, "over_coverage"),
+        ("over_coverage", "too_little_evidence", False, False, "over_coverage"),
+        ("too_little_evidence", "covered", False, False, "covered"),
+        ("too_little_evidence", "too_little_evidence", False, False, "too_little_evidence"),
     ],
 )
-def test_alarm_state_says_what_to_do_first(report_status, monitor, drift, ess_share, state):
+def test_alarm_state_says_what_to_do_first(report_status, monitor, drift, no_overlap, state):
     """Drift before overlap before under-coverage before over-coverage; too little evidence clears nothing."""
-    assert state == alarm_state(report_status, monitor, drift_alarm=drift, ess_share=ess_share, min_ess_share=0.05)
+    assert state == alarm_state(report_status, monitor, drift_alarm=drift, no_overlap=no_overlap)
 
 
 @pytest.mark.parametrize(
@@ -202,12 +202,10 @@ def test_alarm_state_says_what_to_do_first(report_status, monitor, drift, ess_sh
     [
         ({"report_status": "fine"}, "'report_status' must be one of covered, .*; got 'fine'"),
         ({"monitor_verdict": "no_overlap"}, "'monitor_verdict' must be one of covered, .*; got 'no_overlap'"),
-        ({"ess_share": math.nan}, r"'ess_share' must lie in \[0, 1\]; got nan"),
-        ({"min_ess_share": 2.0}, r"'min_ess_share' must lie in \[0, 1\]; got 2.0"),
     ],
 )
 def test_alarm_state_refuses_what_it_does_not_know(change, message):
-    """An unknown verdict or a share that is none is never read as covered."""
-    given = {"report_status": "covered", "monitor_verdict": "covered", "ess_share": 0.5, "min_ess_share": 0.05}
+    """An unknown verdict is never read as covered."""
+    given = {"report_status": "covered", "monitor_verdict": "covered", "no_overlap": False}
     with pytest.raises(CalibrationError, match=message):
         alarm_state(**{**given, **change}, drift_alarm=False)

@@ -37,7 +37,7 @@ def test_counts_by_hand():
 
 
 def test_counts_of_a_ratio_of_one_are_laplaces():
-    """Where logistic sees no shift, each cell gets even pseudo-counts: 3|1 and 1|3 crossed give log(3/5) and log(5/3)."""
+    """Where logistic sees no shift, each cell gets two pseudo-counts a pool: 3|1 and 1|3 give log(3/5) and log(5/3)."""
     source = [[0, 0]] * 3 + [[0, 1]] + [[1, 0]] + [[1, 1]] * 3
     target = [[0, 0]] + [[0, 1]] * 3 + [[1, 0]] * 3 + [[1, 1]]
     actual = fit_density_ratio(source, target, [2, 2], method="counts").raw_log_ratio([[0, 0], [0, 1], [1, 0], [1, 1]])
