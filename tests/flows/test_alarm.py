@@ -13,8 +13,8 @@ from prefect.flow_runs import resume_flow_run
 
 from flows.common import TrainRequest
 from flows.train_policy import train
-from rangeline.config import CoverageConfig, TrainConfig
-from rangeline.errors import CoverageAlarmError
+from rangeline.config import CoverageConfig, OverlapConfig, TrainConfig
+from rangeline.errors import CoverageAlarmError, OverlapError
 from rangeline.stages.workspace import open_workspace
 from tasks.tracking import Tracker
 
@@ -50,7 +50,7 @@ def test_stop_names_iteration_reason_and_way_on(stopped):
     """The alarm says which iteration failed, why, where the page is, and how to go on."""
     root, message = stopped
     assert "iteration 1 failed" in message
-    assert str(root / "runs/alarmed/iterations/000001/expectations/data_docs/index.html") in message
+    assert str(root / "runs/alarmed/iterations/000001/expectations/index.html") in message
     assert "train.on_alarm=continue" in message
 
 
@@ -123,3 +123,76 @@ def test_recalibrate_goes_on_with_fresh_labels(copied_workspace, tmp_path):
     assert (folder / "recalibration.parquet").is_file()
     named = {Path(ref["path"]).name for ref in json.loads((folder / "manifest.json").read_text())["outputs"]}
     assert {"recalibration.parquet", "monitor.json", "gate.json"} <= named
+
+
+def overlap_request(root, consequence, iterations=2):
+    """Ask for a run whose gate is wide open but for one overlap rule, which no calibration set can hold."""
+    _, config = open_workspace(root)
+    gate = CoverageConfig(min_rows=8, min_prompts=4, max_mean_width=1.0, max_unbounded_share=1.0, confidence=0.9999)
+    settings = config.train.model_dump() | {"on_alarm": "continue", "iterations": iterations}
+    return TrainRequest(
+        workspace=str(root),
+        run="apart",
+        train=TrainConfig(**settings),
+        intervals=config.intervals,
+        advantages=config.advantages,
+        objective=config.objective,
+        coverage=gate,
+        overlap=OverlapConfig(effective_rows={"limit": 1e9, "consequence": consequence}),
+    )
+
+
+def iteration_of(root, number):
+    """Return the folder of an iteration of that run."""
+    return root / f"runs/apart/iterations/{number:06d}"
+
+
+def severities(root, number):
+    """Return the severity of each broken expectation on overlap, by the result file."""
+    result = json.loads((iteration_of(root, number) / "expectations/result.json").read_text())
+    return {name: [s for s in result[name] if "effective rows" in s] for name in ("failed", "warned")}
+
+
+def test_overlap_that_stops_does_so_before_the_update_and_can_go_on(copied_workspace, tmp_path):
+    """`stop` names iteration, rule and value, makes no update, and the same run goes on once the rule says warn."""
+    root = copied_workspace(tmp_path / "work")
+    with pytest.raises(OverlapError, match=r"iteration 1 failed: the number of effective rows must be at least 1e\+09"):
+        train(overlap_request(root, "stop", iterations=1))
+    assert not (root / "runs/apart/checkpoints").exists()
+    assert severities(root, 1)["failed"]
+    assert (iteration_of(root, 1) / "overlap.json").is_file()
+    assert 1 == train(overlap_request(root, "warn", iterations=1))["iteration"]
+    assert not severities(root, 1)["failed"]
+    assert severities(root, 1)["warned"]
+
+
+def test_overlap_that_warns_marks_the_iteration_and_goes_on(copied_workspace, tmp_path, caplog):
+    """`warn` is in the log, on the page and among the warnings, and closes no gate."""
+    root = copied_workspace(tmp_path / "work")
+    with caplog.at_level("WARNING", logger="rangeline"):
+        train(overlap_request(root, "warn", iterations=1))
+    assert "iteration 1: overlap: the number of effective rows must be at least 1e+09, else warn" in caplog.text
+    page = (iteration_of(root, 1) / "expectations/index.html").read_text()
+    assert "Label more calibration prompts" in page
+    assert severities(root, 1)["failed"] == []
+
+
+def test_overlap_that_widens_trains_on_nothing_it_cannot_believe(copied_workspace, tmp_path):
+    """`widen` gives every rollout the whole support: the iteration has no advantage, and the gate stays open to it."""
+    root = copied_workspace(tmp_path / "work")
+    train(overlap_request(root, "widen", iterations=1))
+    metrics = json.loads((iteration_of(root, 1) / "metrics.json").read_text())
+    assert (1.0, 0.0) == (metrics["interval/unbounded_share"], metrics["advantage/active_share"])
+    assert json.loads((iteration_of(root, 1) / "update.json").read_text()) == {"skipped": True}
+    assert severities(root, 1)["warned"]
+
+
+def test_overlap_that_recalibrates_takes_the_audited_rollouts(copied_workspace, tmp_path):
+    """`recalibrate` takes fresh labels although `on_alarm` says continue; later iterations use no density ratio."""
+    root = copied_workspace(tmp_path / "work")
+    result = train(overlap_request(root, "recalibrate"))
+    assert (2, False) == (result["iteration"], result["covered"])
+    assert (iteration_of(root, 1) / "recalibration.parquet").is_file()
+    assert not (iteration_of(root, 2) / "recalibration.parquet").exists()
+    assert json.loads((iteration_of(root, 2) / "overlap.json").read_text())["weighted"] is False
+    assert severities(root, 1)["failed"]

@@ -192,13 +192,17 @@ def test_the_covered_flag_says_what_the_gates_said(done):
 
 
 def test_expectation_results_and_docs_are_kept_an_iteration(done):
-    """Every iteration keeps its expectation result by table, and a page of Data Docs."""
+    """Every iteration keeps its expectation result by table, a page for people and a page of Data Docs."""
     for number in (1, 2):
         folder = done.folder / "iterations" / f"{number:06d}" / "expectations"
         result = json.loads((folder / "result.json").read_text())
-        assert {"all rows", "valid rows", "report", "run"} == set(result["tables"])
+        weighted = json.loads((folder.parent / "overlap.json").read_text())["weighted"]
+        assert {"all rows", "valid rows", "report", "run"} | ({"overlap"} if weighted else set()) == set(
+            result["tables"]
+        )
         assert result["success"] is (not result["failed"])
         assert "<html" in (folder / "data_docs" / "index.html").read_text().lower()
+        assert "what to do" in (folder / "index.html").read_text()
     assert json.loads((done.root / ".rangeline/expectations/pools/result.json").read_text())["success"] is True
 
 

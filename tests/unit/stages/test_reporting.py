@@ -106,13 +106,34 @@ def test_closed_gate_is_on_the_page(copy):
     """A coverage gate that failed is listed with its reasons, iteration by iteration."""
     folder = copy.run.iteration(2) / "expectations"
     folder.mkdir()
-    (folder / "result.json").write_text(json.dumps({"success": False, "failed": ["too narrow", "too few"]}))
-    (outcome,) = summarise(copy.workspace, copy.run, ()).expectations
-    assert ("coverage gate, iteration 2", False, "too narrow; too few") == (
+    result = {"success": False, "failed": ["too narrow", "too few"], "warned": ["mind this"]}
+    (folder / "result.json").write_text(json.dumps(result))
+    outcomes = summarise(copy.workspace, copy.run, ()).expectations
+    outcome = next(item for item in outcomes if item.name.startswith("coverage"))
+    assert ("coverage gate, iteration 2", False, "too narrow; too few; mind this") == (
         outcome.name,
         outcome.success,
         outcome.detail,
     )
+
+
+def test_overlap_rules_are_on_the_page(copy):
+    """Each iteration tells which overlap rules are broken, with value, limit and consequence, and what was widened."""
+    path = copy.run.iteration(2) / "overlap.json"
+    stored = json.loads(path.read_text())
+    for finding in stored["findings"]:
+        finding["value"] = None
+    stored["findings"][0] |= {"value": 0.05, "consequence": "widen"}
+    path.write_text(json.dumps(stored | {"widened": {"policy": 3, "audit": 2}}))
+    named = {item.name: item for item in summarise(copy.workspace, copy.run, ()).expectations}
+    outcome = named["overlap, iteration 2"]
+    assert outcome.success
+    assert "the effective sample share must be at least 0.1; got 0.05 (widen)." in outcome.detail
+    assert "5 intervals were widened" in outcome.detail
+    path.write_text(json.dumps({"weighted": False, "findings": [], "widened": {}}))
+    named = {item.name: item for item in summarise(copy.workspace, copy.run, ()).expectations}
+    assert named["overlap, iteration 2"].success is None
+    assert "overlap.ess_share" in summarise(copy.workspace, copy.run, ()).run_card
 
 
 def test_run_without_an_iteration_has_a_summary(copy):
