@@ -5,7 +5,16 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from rangeline.config import PipelineConfig, Section, build_config, merge, parse_assignment, read_settings
+from rangeline.config import (
+    OverlapConfig,
+    PipelineConfig,
+    Section,
+    build_config,
+    merge,
+    parse_assignment,
+    read_settings,
+)
+from rangeline.conformal.overlap_rules import DIAGNOSTICS
 from rangeline.errors import ConfigError
 
 PROJECT = Path(__file__).resolve().parents[2]
@@ -177,3 +186,35 @@ def test_settings_survive_a_round_trip_through_json():
     """The JSON form of a configuration gives the same configuration."""
     config = build_config(read_settings(PARAMS), source="s")
     assert config == build_config(config.model_dump(mode="json"), source="s")
+
+
+def test_half_of_an_overlap_rule_keeps_the_other_half():
+    """A limit or a consequence may be set alone; the rest of the rule, and the other rules, stay."""
+    built = build_config(
+        {"overlap": {"ess_share": {"limit": 0.3}, "pareto_k": {"consequence": "stop"}}}, source="test"
+    ).overlap
+    assert (0.3, "recalibrate") == (built.ess_share.limit, built.ess_share.consequence)
+    assert (0.7, "stop") == (built.pareto_k.limit, built.pareto_k.consequence)
+    assert "warn" == built.classifier_auc.consequence
+
+
+def test_every_overlap_diagnostic_has_a_rule():
+    """The settings name each diagnostic that is judged, and no other."""
+    assert set(DIAGNOSTICS) == set(OverlapConfig.model_fields)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"overlap": {"ess": {"limit": 1}}}, r"Setting 'overlap\.ess' is not known"),
+        ({"overlap": {"ess_share": {"limit": -1}}}, r"'overlap\.ess_share\.limit' is not valid"),
+        ({"overlap": {"ess_share": {"consequence": "pray"}}}, r"'overlap\.ess_share\.consequence' is not valid"),
+        ({"overlap": {"ess_share": 0.3}}, r"'overlap\.ess_share' is not valid"),
+        ({"overlap": {"mean_source_weight": {"limit": 0.5}}}, "must be at least 1, a factor; got 0.5"),
+        ({"intervals": {"log_cap": 20.5}}, r"'intervals\.log_cap' is not valid: .*less than or equal to 20; got 20\.5"),
+    ],
+)
+def test_overlap_and_cap_out_of_range_are_refused(values, message):
+    """Unknown diagnostics and consequences, limits that cannot be meant and caps without effect are named."""
+    with pytest.raises(ConfigError, match=message):
+        build_config(values, source="test")
