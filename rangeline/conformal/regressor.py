@@ -156,8 +156,8 @@ class WeightedConformalRegressor(BaseEstimator):
         X, y
             [C, K] levels and [C] rewards in [0, 1] of rows that `fit` did not see. No row: every interval is unbounded.
         target
-            [D, K] states of the distribution to bound, without rewards; each row counts as a prompt of its own. None: all
-            rows weigh alike.
+            [D, K] states of the distribution to bound, without rewards; each row counts as a prompt of its own.
+            None: all rows weigh alike.
         groups
             [C] labels, with ``group_by="labels"`` only.
 
