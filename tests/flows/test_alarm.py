@@ -167,7 +167,7 @@ def test_overlap_that_stops_does_so_before_the_update_and_can_go_on(copied_works
 
 
 def test_overlap_that_warns_marks_the_iteration_and_goes_on(copied_workspace, tmp_path, caplog):
-    """`warn` is in the log, on the page and among the warnings, and closes no gate."""
+    """`warn` is in the log, on the page, in the Prefect UI and among the warnings, and closes no gate."""
     root = copied_workspace(tmp_path / "work")
     with caplog.at_level("WARNING", logger="rangeline"):
         train(overlap_request(root, "warn", iterations=1))
@@ -175,6 +175,10 @@ def test_overlap_that_warns_marks_the_iteration_and_goes_on(copied_workspace, tm
     page = (iteration_of(root, 1) / "expectations/index.html").read_text()
     assert "Label more calibration prompts" in page
     assert severities(root, 1)["failed"] == []
+    with get_client(sync_client=True) as client:
+        shown = {artifact.key: str(artifact.data) for artifact in client.read_artifacts()}
+    assert "effective_rows" in shown["overlap-apart"]
+    assert "Label more calibration prompts" in shown["coverage-gate-apart"]
 
 
 def test_overlap_that_widens_trains_on_nothing_it_cannot_believe(copied_workspace, tmp_path):
