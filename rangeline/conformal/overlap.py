@@ -141,6 +141,7 @@ def overlap_report(
     calibration_CK: ArrayLike,
     *,
     prompt_ids: PromptIds | None = None,
+    cross_validate: bool = True,
 ) -> OverlapReport:
     """Report how well source states cover target states.
 
@@ -152,6 +153,8 @@ def overlap_report(
         [S, K], [D, K] and [C, K] states; at least one row each. Weights are those of the calibration rows, clipped.
     prompt_ids
         Ids of the source rows and of the target rows. None: each row is a prompt of its own.
+    cross_validate
+        False leaves the AUC out: it takes five more fits.
 
     Returns
     -------
@@ -180,7 +183,9 @@ def overlap_report(
         clipped_target_share=float(ratio.clipped_N(target).mean()),
         mean_source_weight=float(np.exp(ratio.log_ratio(source)).mean()),
         pareto_k=pareto_k(log_weight_C),
-        classifier_auc=_cross_validated_auc(ratio, source, target, ids_of_rows(source, target, prompt_ids)),
+        classifier_auc=_cross_validated_auc(ratio, source, target, ids_of_rows(source, target, prompt_ids))
+        if cross_validate
+        else None,
         unseen_target_share=float(count_U2[count_U2[:, 0] == 0, 1].sum() / len(target)),
         num_unseen_levels=num_unseen_levels(source, target),
         separable=not bool((count_U2 > 0).all(axis=1).any()),

@@ -8,7 +8,7 @@ here, but for the labelled prompts that the configuration mixes in.
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -28,10 +28,11 @@ from rangeline.records import CoverageReport, PromptRow, RewardIntervals
 from rangeline.rewards.judge_interval import judge_intervals
 from rangeline.rewards.source import merge
 from rangeline.rewards.verifiable import verifier_intervals
+from rangeline.rollout.engine import EncodedPrompt
 from rangeline.seeds import stream
 from rangeline.stages.calibration import Calibration
 from rangeline.stages.data import read_pool
-from rangeline.stages.judging import FrozenJudge, encode_rows, judge_all, plan_of, verify_rollouts
+from rangeline.stages.judging import Judge, encode_rows, judge_all, plan_of, verify_rollouts
 from rangeline.stages.overlap import OVERLAP_NAME, apply_rules, read_findings, write_unweighted
 from rangeline.stages.progress import Progress
 from rangeline.stages.run import RunFolder
@@ -50,6 +51,8 @@ from rangeline.stages.tables import (
 from rangeline.stages.workspace import Workspace
 
 SHARES = ("policy", "ratio", "audit")
+MEASURED = ("oracle.json", "evaluation.json")
+"""Measurements made after the update, which nothing but the metrics reads."""
 
 
 def pick_rows(rows: Sequence[PromptRow], count: int, *, seed: int, purpose: str, iteration: int) -> list[PromptRow]:
@@ -70,6 +73,26 @@ def pick_rows(rows: Sequence[PromptRow], count: int, *, seed: int, purpose: str,
     return [rows[i] for i in drawn]
 
 
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What does not change from one iteration of a run to the next: read and encoded once."""
+
+    pools: dict[str, tuple[PromptRow, ...]] = field(default_factory=dict)
+    encoded: dict[str, EncodedPrompt] = field(default_factory=dict)
+
+    def pool(self, workspace: Workspace, name: str) -> tuple[PromptRow, ...]:
+        """Return the prompts of a pool."""
+        if name not in self.pools:
+            self.pools[name] = read_pool(workspace, name)
+        return self.pools[name]
+
+    def encode(self, rows: Sequence[PromptRow], tokenizer: object) -> list[EncodedPrompt]:
+        """Return the prompts as the policy's token ids."""
+        fresh = [row for row in rows if row.prompt_id not in self.encoded]
+        self.encoded.update({item.prompt_id: item for item in encode_rows(fresh, tokenizer)})
+        return [self.encoded[row.prompt_id] for row in rows]
+
+
 @dataclass(frozen=True)
 class Iteration:
     """The steps of one iteration of one run; every step reads the files of the steps before."""
@@ -78,6 +101,7 @@ class Iteration:
     config: PipelineConfig
     run: RunFolder
     number: int
+    known: Known = field(default_factory=Known)
 
     @cached_property
     def folder(self) -> Path:
@@ -88,18 +112,18 @@ class Iteration:
     def rows(self) -> dict[str, list[PromptRow]]:
         """Prompts of each share."""
         train, seed = self.config.train, self.config.seed
-        policy, audit = read_pool(self.workspace, "policy"), read_pool(self.workspace, "audit")
+        policy, audit = (self.known.pool(self.workspace, name) for name in ("policy", "audit"))
         domains = {row.domain for row in policy}
         # Coverage is promised for the policy's own distribution; labelled prompts of it are the better audit.
         audit = tuple(row for row in audit if row.domain in domains) or audit
         pick = partial(pick_rows, seed=seed, iteration=self.number)
         chosen = {
             "policy": pick(policy, train.prompts_per_iteration, purpose="order/policy"),
-            "ratio": pick(read_pool(self.workspace, "ratio"), train.ratio_prompts, purpose="order/ratio"),
+            "ratio": pick(self.known.pool(self.workspace, "ratio"), train.ratio_prompts, purpose="order/ratio"),
             "audit": pick(audit, train.audit_prompts, purpose="order/audit"),
         }
         if train.labelled_prompts:
-            labelled = read_pool(self.workspace, "warmup")
+            labelled = self.known.pool(self.workspace, "warmup")
             chosen["policy"] += pick(labelled, train.labelled_prompts, purpose="order/labelled")
         return chosen
 
@@ -110,7 +134,7 @@ class Iteration:
         """Draw the rollouts of every share from the current policy."""
         for share in SHARES:
             rollouts = worker.generate(
-                encode_rows(self.rows[share], worker.tokenizer),
+                self.known.encode(self.rows[share], worker.tokenizer),
                 plan_of(self.config),
                 iteration=self.number,
                 purpose=f"train/{share}",
@@ -118,7 +142,7 @@ class Iteration:
             )
             write_rollouts(self.folder / f"{share}_rollouts.parquet", rollouts)
 
-    def judge(self, judge: FrozenJudge, calibration: Calibration, progress: Progress) -> None:
+    def judge(self, judge: Judge, calibration: Calibration, progress: Progress) -> None:
         """Map the rollouts of every share to judgment states.
 
         Raises
@@ -156,7 +180,14 @@ class Iteration:
             log_cap=(-settings.log_cap, settings.log_cap),
             prompt_ids=prompt_ids,
         )
-        overlap = overlap_report(ratio, source_SK, target_DK, calibration.calibration.levels_CK, prompt_ids=prompt_ids)
+        overlap = overlap_report(
+            ratio,
+            source_SK,
+            target_DK,
+            calibration.calibration.levels_CK,
+            prompt_ids=prompt_ids,
+            cross_validate=settings.cross_validate,
+        )
         write_json(self.folder / "ratio.json", {"ratio": ratio.to_json(), "overlap": asdict(overlap)})
 
     def _overlap(self) -> dict[str, Any]:
@@ -264,7 +295,7 @@ class Iteration:
         return bool((advantages.value_N != 0).any())
 
     def update(self, worker: PolicyWorker, progress: Progress) -> None:
-        """Update the policy, write its checkpoint, then the manifest that closes the iteration."""
+        """Update the policy from the advantages."""
         rollouts = read_rollouts(self.folder / "policy_rollouts.parquet")
         advantages = read_advantages(self.folder / "advantages.parquet")
         batch = worker.batch(rollouts, advantages, max_tokens=self.config.sampling.max_tokens)
@@ -275,12 +306,25 @@ class Iteration:
         facts.pop("seconds")
         # An update that was not made has no loss; its zeros are no measurements.
         write_json(self.folder / "update.json", {"skipped": True} if report.skipped else facts)
-        checkpoint = self.run.checkpoint(self.number)
-        worker.save(checkpoint, {"iteration": self.number, "run": self.run.name})
-        atomic_write(self.folder / "checkpoint.json", (checkpoint / "COMPLETE").read_bytes())
+
+    @property
+    def is_saved(self) -> bool:
+        """Whether this iteration ends with a checkpoint: every so many do, and the last."""
+        train = self.config.train
+        return self.number % train.checkpoint_every == 0 or self.number == train.iterations
+
+    def close(self, worker: PolicyWorker) -> None:
+        """Write the checkpoint where one is due, the metrics, then the manifest that closes the iteration."""
+        # What an interrupted sitting left of this iteration says nothing of this one's checkpoint.
+        (self.folder / "checkpoint.json").unlink(missing_ok=True)
+        if self.is_saved:
+            checkpoint = self.run.checkpoint(self.number)
+            worker.save(checkpoint, {"iteration": self.number, "run": self.run.name})
+            atomic_write(self.folder / "checkpoint.json", (checkpoint / "COMPLETE").read_bytes())
         write_json(self.folder / "metrics.json", self._metrics())
         self._close()
-        prune(self.run.root / "checkpoints", keep_last=self.config.train.keep_checkpoints)
+        if self.is_saved:
+            prune(self.run.root / "checkpoints", keep_last=self.config.train.keep_checkpoints)
 
     def _parents(self) -> list[Path]:
         before = self.run.iteration(self.number - 1) / MANIFEST_NAME if self.number > 1 else None
@@ -301,10 +345,9 @@ class Iteration:
             "credit.json",
             "update.json",
             "metrics.json",
-            "checkpoint.json",
         )
-        # The gate is the pipeline's, and not every iteration recalibrates.
-        optional = ("gate.json", "monitor.json", "recalibration.parquet")
+        # The gate is the pipeline's, and not every iteration recalibrates, is evaluated or ends with a checkpoint.
+        optional = ("checkpoint.json", "gate.json", "monitor.json", "recalibration.parquet", *MEASURED)
         gate = [name for name in optional if (self.folder / name).is_file()]
         names = [*tables, "advantages.parquet", "audit_coverage.parquet", *documents, *gate]
         calibration = read_manifest(self.workspace.calibration / MANIFEST_NAME)
@@ -368,6 +411,9 @@ class Iteration:
             "ratio/broken_rules": sum(finding.is_broken for finding in read_findings(self.folder)),
             **self._watched(),
             **read("credit.json"),
+            **{
+                name: value for path in MEASURED if (self.folder / path).is_file() for name, value in read(path).items()
+            },
             "judge/unknown_share": judgments.unknown_share,
             **{f"policy/{name}": value for name, value in update.items() if name != "skipped"},
             "train/accuracy": float(np.mean(known)) if known else None,

@@ -2,7 +2,8 @@
 
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from functools import cached_property
 from types import TracebackType
 from typing import Self
 
@@ -10,17 +11,23 @@ from rangeline.config import PipelineConfig
 from rangeline.conformal.coverage import AlarmState
 from rangeline.conformal.intervals import require_calibration_rows
 from rangeline.errors import NoSignalError
+from rangeline.lineage import deferred_sync, sync_disks, write_json
 from rangeline.policy.checkpoint import prune
+from rangeline.policy.supervised import SupervisedRow
 from rangeline.records import CoverageReport
 from rangeline.stages.calibration import Calibration, fresh_calibration, load_calibration, read_truth
-from rangeline.stages.iteration import Iteration
+from rangeline.stages.data import read_pool, read_world
+from rangeline.stages.evaluation import reference_probabilities, reference_rows
+from rangeline.stages.iteration import MEASURED, Iteration, Known
 from rangeline.stages.judging import open_judge
+from rangeline.stages.oracle import observe
 from rangeline.stages.progress import Progress, silent
 from rangeline.stages.run import OpenedRun, open_run
 from rangeline.stages.tables import read_judgments, write_table
 from rangeline.stages.warmup import load_worker
 from rangeline.stages.watch import watch
 from rangeline.stages.workspace import Workspace
+from rangeline.suites.candidate_world import World
 
 _AUDITED_ITERATIONS = 3
 """Iterations whose audited rollouts make a fresh calibration set: older ones come from too different a policy."""
@@ -51,6 +58,8 @@ class TrainingSession:
     ) -> None:
         self.workspace, self.config, self.progress = workspace, config, progress
         self.timings: dict[str, float] = {}
+        self._known = Known()
+        self._latest: Iteration | None = None
         self.calibration = load_calibration(workspace, config)
         # Rollouts of one prompt depend on each other: it is prompts that must be enough.
         require_calibration_rows(len(set(self.calibration.calibration.prompt_id_C)), config.intervals.alpha)
@@ -81,14 +90,22 @@ class TrainingSession:
 
     def iteration(self, number: int) -> Iteration:
         """Return the steps of one iteration."""
-        return Iteration(self.workspace, self.config, self.opened.folder, number)
+        if self._latest is None or self._latest.number != number:
+            self._latest = Iteration(self.workspace, self.config, self.opened.folder, number, self._known)
+        return self._latest
 
     @contextmanager
     def timed(self, name: str) -> Iterator[None]:
-        """Add the seconds of a step to `timings`."""
+        """Add the seconds of a step to `timings`.
+
+        What lies between two checkpoints is made again after a failure, so its files need not outlast one before the
+        next checkpoint: they are synced together then.
+        """
         start = time.monotonic()
+        lasting = self.config.train.checkpoint_every == 1
         try:
-            yield
+            with nullcontext() if lasting else deferred_sync():
+                yield
         finally:
             self.timings[name] = self.timings.get(name, 0.0) + time.monotonic() - start
 
@@ -143,15 +160,17 @@ class TrainingSession:
         return fresh_calibration(self.calibration, judged, self.config.intervals.alpha)
 
     def _restore_calibration(self) -> None:
-        """Go back to the newest recalibration of a resumed run; what an interrupted iteration left is no longer so."""
+        """Go back to the newest recalibration of a resumed run; what iterations left that will be made anew is no longer so."""
         for number in range(self.opened.done, 0, -1):
             if (self.iteration(number).folder / "recalibration.parquet").is_file():
                 self.calibration = self._fresh(number)
                 break
-        (self.iteration(self.opened.done + 1).folder / "recalibration.parquet").unlink(missing_ok=True)
+        for number in range(self.opened.done + 1, self.config.train.iterations + 1):
+            for name in ("recalibration.parquet", *MEASURED):
+                (self.iteration(number).folder / name).unlink(missing_ok=True)
 
     def update(self, number: int) -> None:
-        """Step 5: advantages, policy update, checkpoint, manifest.
+        """Step 5: advantages, policy update, measurements, checkpoint where one is due, manifest.
 
         Raises
         ------
@@ -169,6 +188,30 @@ class TrainingSession:
                 )
                 raise NoSignalError(msg)
             iteration.update(self.worker, self.progress)
+        with self.timed("measure_s"):
+            self._measure(iteration)
+        with self.timed("save_s"):
+            iteration.close(self.worker)
+            if iteration.is_saved and self.config.train.checkpoint_every > 1:
+                sync_disks()
+
+    def _measure(self, iteration: Iteration) -> None:
+        """Look at what was done, after the update, so that nothing seen here can reach it."""
+        if self._world is not None:
+            observe(self._world, iteration)
+        every = self.config.train.evaluate_every
+        if every and iteration.number % every == 0:
+            value_P = reference_probabilities(self.worker.model, self._evaluation_rows, self.config)
+            write_json(iteration.folder / "evaluation.json", {"evaluation/accuracy": float(value_P.mean())})
+
+    @cached_property
+    def _world(self) -> World | None:
+        return read_world(self.workspace) if self.workspace.world.is_file() else None
+
+    @cached_property
+    def _evaluation_rows(self) -> list[SupervisedRow]:
+        rows = read_pool(self.workspace, "evaluation")[: self.config.evaluate.max_prompts]
+        return reference_rows(self.worker.tokenizer, rows, self.config)
 
     def _silent_before(self, number: int) -> int:
         """Count the iterations right before this one that had no advantage."""
