@@ -174,9 +174,7 @@ class Iteration:
             log_cap=(-settings.log_cap, settings.log_cap),
         )
         calibration_CK = calibration.calibration.levels_CK
-        overlap = overlap_report(
-            ratio, source_SK, target_DK, calibration_CK, cross_validate=settings.cross_validate
-        )
+        overlap = overlap_report(ratio, source_SK, target_DK, calibration_CK, cross_validate=settings.cross_validate)
         write_json(self.folder / "ratio.json", {"ratio": ratio.to_json(), "overlap": asdict(overlap)})
 
     def _overlap(self) -> dict[str, Any]:
@@ -389,7 +387,9 @@ class Iteration:
             **{f"ratio/{name}": overlap[name] for name in overlap if name not in ("num_source", "num_target")},
             **self._watched(),
             **read("credit.json"),
-            **{name: value for path in MEASURED if (self.folder / path).is_file() for name, value in read(path).items()},
+            **{
+                name: value for path in MEASURED if (self.folder / path).is_file() for name, value in read(path).items()
+            },
             "judge/unknown_share": judgments.unknown_share,
             **{f"policy/{name}": value for name, value in update.items() if name != "skipped"},
             "train/accuracy": float(np.mean(known)) if known else None,

@@ -160,7 +160,7 @@ class TrainingSession:
         return fresh_calibration(self.calibration, judged, self.config.intervals.alpha)
 
     def _restore_calibration(self) -> None:
-        """Go back to the newest recalibration of a resumed run; what iterations left that will be made anew is no longer so."""
+        """Go back to the newest recalibration of a resumed run, and drop what iterations left that are made anew."""
         for number in range(self.opened.done, 0, -1):
             if (self.iteration(number).folder / "recalibration.parquet").is_file():
                 self.calibration = self._fresh(number)
