@@ -22,6 +22,8 @@ LABELLED_POOLS = frozenset({"source", "calibration", "warmup", "audit", "evaluat
 ALARMS = ("under_coverage", "no_overlap", "concept_drift")
 """Alarm states that close the gate; over-coverage is the band's to judge, since coarse scores often cover too much."""
 UNLABELLED_POOLS = frozenset({"policy", "ratio"})
+MAY_BE_EMPTY = frozenset({"warmup"})
+"""A warm-up that teaches the form of an answer alone needs no labelled prompts."""
 
 _POOL_COLUMNS = ("prompt_id", "prompt_text", "suite", "reference", "cluster")
 _COVERAGE_COLUMNS = ("prompt_id", "covered", "width", "unbounded", "missing")
@@ -158,7 +160,7 @@ def _pool_table(pool: str, frame: pd.DataFrame) -> Table:
     unlabelled: dict[str, str] = {"limit": "none", "step": "Remove the references, or label the prompts as such."}
     mend: dict[str, str] = {"step": "Correct the rows that are named; see rangeline prepare."}
     expectations = [
-        _row_floor(1),
+        _row_floor(0 if pool in MAY_BE_EMPTY else 1),
         *(_filled(name) for name in ("prompt_id", "prompt_text", "suite", "cluster")),
         expect("ColumnValuesToBeUnique", "'prompt_id' must be unique", limit="no repeat", **mend, column="prompt_id"),
         expect(

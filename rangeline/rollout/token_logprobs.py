@@ -105,7 +105,7 @@ def token_logprobs(
 
 def _hidden_before(model: Any, token_ids_BL: Tensor, attention_mask_BL: Tensor, keep_BL: Tensor) -> Tensor:
     """Return the hidden state that each kept token is predicted from, rows in order; equal rows are read once."""
-    # The last token predicts nothing that is asked for, so the rollouts of a prompt are equal where they have one token.
+    # The last token predicts nothing that is asked for: rollouts of one token each read their prompt alone.
     end = max(keep_BL.shape[1] - 1, 1)
     ids_BL, mask_BL = token_ids_BL[:, :end], attention_mask_BL[:, :end]
     both = torch.cat([ids_BL, mask_BL.to(ids_BL.dtype)], dim=1)

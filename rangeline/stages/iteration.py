@@ -28,11 +28,10 @@ from rangeline.records import CoverageReport, PromptRow, RewardIntervals
 from rangeline.rewards.judge_interval import judge_intervals
 from rangeline.rewards.source import merge
 from rangeline.rewards.verifiable import verifier_intervals
-from rangeline.rollout.engine import EncodedPrompt
 from rangeline.seeds import stream
 from rangeline.stages.calibration import Calibration
-from rangeline.stages.data import read_pool
-from rangeline.stages.judging import Judge, encode_rows, judge_all, plan_of, verify_rollouts
+from rangeline.stages.judging import Judge, judge_all, plan_of, verify_rollouts
+from rangeline.stages.known import Known
 from rangeline.stages.overlap import OVERLAP_NAME, apply_rules, read_findings, write_unweighted
 from rangeline.stages.progress import Progress
 from rangeline.stages.run import RunFolder
@@ -71,26 +70,6 @@ def pick_rows(rows: Sequence[PromptRow], count: int, *, seed: int, purpose: str,
         begin, end = max(first - epoch * total, 0), min(first + count - epoch * total, total)
         drawn += order[begin:end].tolist() if end > begin else []
     return [rows[i] for i in drawn]
-
-
-@dataclass(frozen=True, slots=True)
-class Known:
-    """What does not change from one iteration of a run to the next: read and encoded once."""
-
-    pools: dict[str, tuple[PromptRow, ...]] = field(default_factory=dict)
-    encoded: dict[str, EncodedPrompt] = field(default_factory=dict)
-
-    def pool(self, workspace: Workspace, name: str) -> tuple[PromptRow, ...]:
-        """Return the prompts of a pool."""
-        if name not in self.pools:
-            self.pools[name] = read_pool(workspace, name)
-        return self.pools[name]
-
-    def encode(self, rows: Sequence[PromptRow], tokenizer: object) -> list[EncodedPrompt]:
-        """Return the prompts as the policy's token ids."""
-        fresh = [row for row in rows if row.prompt_id not in self.encoded]
-        self.encoded.update({item.prompt_id: item for item in encode_rows(fresh, tokenizer)})
-        return [self.encoded[row.prompt_id] for row in rows]
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,9 @@ from rangeline.records import CoverageReport
 from rangeline.stages.calibration import Calibration, fresh_calibration, load_calibration, read_truth
 from rangeline.stages.data import read_pool, read_world
 from rangeline.stages.evaluation import reference_probabilities, reference_rows
-from rangeline.stages.iteration import MEASURED, Iteration, Known
+from rangeline.stages.iteration import MEASURED, Iteration
 from rangeline.stages.judging import open_judge
+from rangeline.stages.known import Known
 from rangeline.stages.oracle import observe
 from rangeline.stages.progress import Progress, silent
 from rangeline.stages.run import OpenedRun, open_run
@@ -160,7 +161,7 @@ class TrainingSession:
         return fresh_calibration(self.calibration, judged, self.config.intervals.alpha)
 
     def _restore_calibration(self) -> None:
-        """Go back to the newest recalibration of a resumed run; what iterations left that will be made anew is no longer so."""
+        """Go back to the newest recalibration of a resumed run, and drop what iterations left that are made anew."""
         for number in range(self.opened.done, 0, -1):
             if (self.iteration(number).folder / "recalibration.parquet").is_file():
                 self.calibration = self._fresh(number)

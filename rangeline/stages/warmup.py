@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from rangeline.config import PipelineConfig, WorldConfig
-from rangeline.errors import ConfigError
+from rangeline.errors import ConfigError, PoolError
 from rangeline.lineage import MANIFEST_NAME, digest_json, write_json, write_manifest
 from rangeline.policy.supervised import ChoiceRow, SupervisedReport, SupervisedRow
 from rangeline.policy.trainer import UpdateSettings
@@ -103,8 +103,14 @@ def _reference_steps(
 ) -> tuple[int, Iterator[SupervisedReport]]:
     settings = config.warmup
     rows = read_pool(workspace, "warmup")
+    if settings.epochs and not rows:
+        msg = (
+            "'warmup' pool must hold at least one prompt where warmup.teaches is references; got 0. Raise "
+            "split.labelled.warmup, or set warmup.epochs=0."
+        )
+        raise PoolError(msg)
     examples = [_example(worker, row, get_suite(row.suite).render_reference(row)) for row in rows]
-    steps_an_epoch = -(-len(examples) // settings.batch_size) if examples else 0
+    steps_an_epoch = -(-len(examples) // settings.batch_size)
 
     def steps() -> Iterator[SupervisedReport]:
         for epoch in range(settings.epochs):
