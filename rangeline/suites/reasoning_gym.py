@@ -7,8 +7,9 @@ reward interval is calibrated against a plain truth.
 
 from rangeline.records import ChatMessage, PromptRow
 from rangeline.suites.answer_equivalence import canonical_number, numbers_equal
-from rangeline.suites.answer_extraction import closed_part, extract_bare_number
+from rangeline.suites.answer_extraction import extract_bare_number
 from rangeline.suites.base import Extraction, Verdict, render_chat, require_reference, verdict_of
+from rangeline.suites.final_text import closed_part
 
 SYSTEM_PROMPT = "Reply with the number only."
 
