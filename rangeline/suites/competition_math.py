@@ -14,7 +14,7 @@ from rangeline.suites.base import Comparison, Extraction, Verdict, render_chat, 
 from rangeline.suites.expression_extraction import extract_expression
 from rangeline.suites.expression_text import tidy_expression
 from rangeline.suites.final_text import closed_part
-from rangeline.suites.symbolic import compare_expressions
+from rangeline.suites.symbolic import compare_expressions, reference_is_readable
 
 SYSTEM_PROMPT = r"Reason step by step, and put your final answer within \boxed{}."
 
@@ -50,6 +50,10 @@ class CompetitionMath:
         return (
             canonical_number(answer) if parse_number(answer) is not None else tidy_expression(answer).replace(" ", "")
         )
+
+    def reads_reference(self, row: PromptRow) -> bool:
+        """Say whether other writings of a row's reference could be recognised."""
+        return reference_is_readable(reference_answer(require_reference(row)))
 
     def verify(self, completion: str, row: PromptRow, *, truncated: bool = False) -> Verdict:
         """Return whether the stated answer equals the reference; missing where that cannot be said.

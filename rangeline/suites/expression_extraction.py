@@ -146,6 +146,12 @@ def _unmarked(text: str) -> Extraction:
     return found(_clean(ends[1])) if ends and _is_mathematics(_clean(ends[1])) else ABSENT
 
 
+def extract_tagged(completion: str) -> Extraction:
+    """Return what the last pair of `<answer>` tags outside the thinking holds."""
+    tagged = _TAGGED.findall(visible_text(completion))
+    return found(tagged[-1].strip()) if tagged and tagged[-1].strip() else ABSENT
+
+
 def extract_expression(completion: str) -> Extraction:
     r"""Return the final answer of a completion as its text.
 

@@ -41,7 +41,7 @@ def _members(node: Node) -> tuple[Node, ...]:
     return node.parts if node.kind in ("list", "set") else (node,)
 
 
-def _assigned(node: Node) -> Node:
+def assigned_value(node: Node) -> Node:
     """Return the value of `x = value`, and the last side of a calculation; any other part as it is."""
     if node.kind != "relation" or set(node.text.split()) != {"="}:
         return node
@@ -201,7 +201,7 @@ def nodes_equal(first: Node, second: Node) -> bool:
         return _percent(first, second)
     if first.kind == second.kind == "relation":
         return _relations(first, second)
-    return _wholes_equal(_as_region(_assigned(first)), _as_region(_assigned(second)))
+    return _wholes_equal(_as_region(assigned_value(first)), _as_region(assigned_value(second)))
 
 
 def _wholes_equal(first: Node, second: Node) -> bool:
@@ -214,13 +214,13 @@ def _wholes_equal(first: Node, second: Node) -> bool:
     for one, other in ((first, second), (second, first)):
         if one.kind == "list" and other.kind == "pair":
             same_length = len(one.parts) == len(other.parts)
-            return same_length and all(map(nodes_equal, map(_assigned, one.parts), other.parts))
+            return same_length and all(map(nodes_equal, map(assigned_value, one.parts), other.parts))
     regions = _regions(first, second)
     if regions is not None or "pair" in kinds or "union" in kinds:
         return regions is True
     members = _members(first), _members(second)
     if not all(part.kind == "relation" for side in members for part in side):
-        members = tuple(map(_assigned, members[0])), tuple(map(_assigned, members[1]))
+        members = tuple(map(assigned_value, members[0])), tuple(map(assigned_value, members[1]))
     return _matched(*members, nodes_equal)
 
 

@@ -86,6 +86,14 @@ def _numeric(value: Any) -> Any:
     return number if is_done else sympy.N(value.doit(), DIGITS)
 
 
+def real_value(value: Any) -> str | None:
+    """Return a real constant in decimals of 30 digits; None where the value is none."""
+    if not isinstance(value, sympy.Expr) or value.free_symbols:
+        return None
+    number = _numeric(value)
+    return str(sympy.N(number, 30)) if _is_evaluated(number) and number.is_real else None
+
+
 def _differ_exactly(first: Any, second: Any) -> bool:
     """Say whether two numbers that agree in 60 digits differ all the same: 100! and 100! + 1."""
     difference = first.doit() - second.doit()

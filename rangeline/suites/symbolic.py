@@ -1,4 +1,4 @@
-"""The one door to symbolic comparison: a worker process with a wall clock, started once and used again.
+"""The one door to what may hang: a worker process with a wall clock, started once and used again.
 
 Two answers are equal, not equal, or it cannot be said (None, with a reason): time-outs, crashes and references that are
 no expressions are never "wrong". Equal writings and exact plain numbers never need the process. A worker that is late
@@ -13,6 +13,9 @@ import sys
 import threading
 import time
 import weakref
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
 from functools import lru_cache
 from pathlib import Path
 
@@ -24,8 +27,20 @@ WALL_CLOCK_S = 5.0
 """Seconds that one comparison may take."""
 START_S = 90.0
 """Seconds that the worker may take to import its algebra on a busy machine."""
+GENERATOR_S = 60.0
+"""Seconds for a generator's scorer, whose library takes seconds to import."""
+TIMED_OUT, CRASHED = "comparison timed out", "comparison crashed"
 _WORKER = "rangeline.suites.symbolic_worker"
 _KEPT = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What the worker says."""
+
+    value: object
+    """None where nothing can be said."""
+    reason: str
 
 
 class LateError(Exception):
@@ -101,7 +116,6 @@ class SymbolicWorker:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._channel: _Channel | None = None
-        self._num_asked = 0
 
     @property
     def pid(self) -> int | None:
@@ -114,35 +128,32 @@ class SymbolicWorker:
             self._channel.end()
             self._channel = None
 
-    def compare(self, answer: str, reference: str, *, limit_s: float = WALL_CLOCK_S) -> Comparison:
-        """Compare two answers in the worker.
+    def ask(self, request: Mapping[str, object], *, limit_s: float = WALL_CLOCK_S) -> Answer:
+        """Put one request to the worker.
 
         Parameters
         ----------
-        answer, reference
-            Texts as written.
+        request
+            What to do, as the worker reads it.
         limit_s
-            Wall clock of this comparison, positive; the start of a worker does not count.
+            Wall clock of this request, positive; the start of a worker does not count.
         """
         with self._lock:
             try:
                 if self._channel is None:
                     self._channel = _Channel()
-                self._num_asked += 1
-                request = {"id": self._num_asked, "answer": answer, "reference": reference, "limit_s": limit_s}
-                reply = self._channel.ask(request, limit_s)
+                reply = self._channel.ask({**request, "limit_s": limit_s}, limit_s)
             except LateError:
                 self.close()
-                return Comparison(None, "comparison timed out")
+                return Answer(None, TIMED_OUT)
             except (EOFError, OSError, ValueError):
                 self.close()
-                return Comparison(None, "comparison crashed")
+                return Answer(None, CRASHED)
             except BaseException:
                 # An interrupt between request and reply would leave a reply for the wrong request.
                 self.close()
                 raise
-        equal = reply["equal"]
-        return Comparison(equal if isinstance(equal, bool) else None, str(reply["reason"]))
+        return Answer(reply["value"], str(reply["reason"]))
 
 
 @lru_cache(maxsize=1)
@@ -156,12 +167,17 @@ def shared_worker() -> SymbolicWorker:
 
 
 @lru_cache(maxsize=_KEPT)
+def _ask(request: str, limit_s: float) -> Answer:
+    answer = shared_worker().ask(json.loads(request), limit_s=limit_s)
+    # A busy machine is late, too, so ask once more; what is late twice is remembered as such.
+    return (
+        shared_worker().ask(json.loads(request), limit_s=limit_s) if answer.reason in (TIMED_OUT, CRASHED) else answer
+    )
+
+
 def _decided(answer: str, reference: str) -> Comparison:
-    outcome = shared_worker().compare(answer, reference)
-    if outcome.reason in ("comparison timed out", "comparison crashed"):
-        # Once more: a busy machine is late, too. What is late twice is remembered as such.
-        outcome = shared_worker().compare(answer, reference)
-    return outcome
+    said = _ask(json.dumps({"do": "compare", "answer": answer, "reference": reference}), WALL_CLOCK_S)
+    return Comparison(said.value if isinstance(said.value, bool) else None, said.reason)
 
 
 def compare_expressions(answer: str, reference: str) -> Comparison:
@@ -194,4 +210,35 @@ def reference_is_readable(reference: str) -> bool:
     """Say whether other writings of a reference could be recognised: whether it is an expression or words."""
     if parse_number(reference) is not None:
         return True
-    return _decided("", reference).reason not in ("unreadable reference", "comparison crashed")
+    return _decided("", reference).reason not in ("unreadable reference", CRASHED)
+
+
+def evaluate_expression(answer: str) -> Fraction | None:
+    r"""Return the value of a number or constant expression, in 30 digits where it is no plain number; else None.
+
+    Examples
+    --------
+    >>> evaluate_expression("2.50"), evaluate_expression("blue")
+    (Fraction(5, 2), None)
+    """
+    value = parse_number(answer)
+    if value is not None or len(answer) > MAX_EXPRESSION_LENGTH:
+        return value
+    said = _ask(json.dumps({"do": "evaluate", "answer": answer}), WALL_CLOCK_S).value
+    return Fraction(said) if isinstance(said, str) else None
+
+
+def score_generated(spec: Mapping[str, object], question: str, answer: str) -> Answer:
+    """Return the score of an answer by the scorer of the generator that made its problem, in the worker.
+
+    Parameters
+    ----------
+    spec
+        `generator`, `options`, `seed`, `draws` and `index`, from which the problem is made again.
+    question
+        The problem's text, which must come out the same.
+    answer
+        The answer's text.
+    """
+    request = {"do": "score", "spec": dict(spec), "question": question, "answer": answer}
+    return _ask(json.dumps(request, sort_keys=True), GENERATOR_S)
