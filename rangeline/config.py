@@ -61,9 +61,7 @@ class DataConfig(Section):
     reference_floor: Share = Field(0.995, description="Share of references that must score right against themselves")
     near_duplicate_threshold: Share = Field(0.8, description="Similarity from which prompts are one cluster")
     duplicates: Handling = Field("keep", description="Prompts that ask the same; kept ones stay in one pool")
-    unreadable_references: Handling = Field(
-        "drop", description="References that no other writing could equal"
-    )
+    unreadable_references: Handling = Field("drop", description="References that no other writing could equal")
     max_prompt_tokens: Count | None = Field(None, description="By the policy's tokenizer and template; empty: no limit")
     long_prompts: Handling = Field("drop", description="Prompts above max_prompt_tokens")
 
