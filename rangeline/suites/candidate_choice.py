@@ -10,7 +10,7 @@ from functools import lru_cache
 
 from rangeline.errors import DataContractError
 from rangeline.records import ChatMessage, PromptRow
-from rangeline.suites.base import ABSENT, Extraction, Verdict, found, require_reference
+from rangeline.suites.base import ABSENT, SILENT, Extraction, Verdict, found, require_reference
 from rangeline.suites.candidate_world import SUITE, rank_rewards
 
 PROMPT_END = " >"
@@ -92,10 +92,9 @@ class CandidateChoice:
         rewards = _rewards(require_reference(row))
         answer = self.extract(completion, row, truncated=truncated).value
         if answer is None:
-            cut = Verdict(reward=None, extracted=None, reason="cut off")
-            return cut if truncated else Verdict(reward=0.0, extracted=None, reason="no answer found")
+            return Verdict(reward=None, extracted=None, reason="cut off" if truncated else SILENT)
         reward = rewards.get(answer, 0.0)
-        reason = "right" if reward == 1 else "partly right" if reward > 0 else "wrong"
+        reason = "right" if reward == 1 else "scored" if reward > 0 else "wrong"
         return Verdict(reward=reward, extracted=answer, reason=reason)
 
     def _ranking(self, row: PromptRow) -> tuple[str, ...]:

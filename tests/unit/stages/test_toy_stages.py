@@ -88,7 +88,7 @@ def test_measurements_are_made_when_asked_for(run):
 
 
 def test_checkpoints_further_apart_resume_exactly(toy, run):
-    """With a checkpoint every third iteration, a run stopped after the second begins anew and ends alike, bit for bit."""
+    """With a checkpoint every third iteration, a run stopped after the second ends alike, bit for bit."""
     workspace, config = toy
     sparse = config.model_copy(update={"train": config.train.model_copy(update={"checkpoint_every": 3})})
     train_toy(workspace, sparse, "sparse", until=2)

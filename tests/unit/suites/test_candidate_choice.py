@@ -23,16 +23,16 @@ def test_prompt_is_the_list_and_its_mark():
     ("completion", "reward", "reason"),
     [
         ("owl", 1.0, "right"),
-        ("bat", 0.5, "partly right"),
+        ("bat", 0.5, "scored"),
         ("fox", 0.0, "wrong"),
         ("eel", 0.0, "wrong"),
         (" owl fox", 1.0, "right"),
         ("Owl", 0.0, "wrong"),
-        ("", 0.0, "no answer found"),
+        ("", None, "no answer found"),
     ],
 )
 def test_reward_is_the_rank_of_the_first_word(completion, reward, reason):
-    """The best of N words is worth 1, the worst 0, steps are equal, and any other reply is worth 0."""
+    """The best of N words is worth 1, the worst 0, steps are equal, and any other word is worth 0; silence is missing."""
     verdict = SUITE.verify(completion, _row())
     assert (reward, reason) == (verdict.reward, verdict.reason)
 

@@ -9,7 +9,7 @@ from rangeline.suites.registry import get_suite, suite_names
 def test_every_name_gives_the_suite_of_that_name():
     """A suite is found under its own name."""
     names = suite_names()
-    assert ("candidate_choice", "grade_school_math", "multiple_choice", "reasoning_gym") == names
+    assert {"candidate_choice", "competition_math", "multiple_choice", "reasoning_gym"} <= set(names)
     assert list(names) == [get_suite(name).name for name in names]
 
 
