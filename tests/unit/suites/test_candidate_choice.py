@@ -32,7 +32,7 @@ def test_prompt_is_the_list_and_its_mark():
     ],
 )
 def test_reward_is_the_rank_of_the_first_word(completion, reward, reason):
-    """The best of N words is worth 1, the worst 0, steps are equal, and any other word is worth 0; silence is missing."""
+    """The best of N words is worth 1, the worst 0, steps are equal, other words 0; silence is missing."""
     verdict = SUITE.verify(completion, _row())
     assert (reward, reason) == (verdict.reward, verdict.reason)
 
