@@ -114,7 +114,7 @@ def test_iterations_without_a_checkpoint_are_in_the_audit(toy):
 def test_fresh_policy_needs_a_world():
     """A policy without pretraining has no words without a world."""
     with pytest.raises(ConfigError, match=r"'data.world' must be set where the policy is 'fresh:gpt2'"):
-        base_model(build_config(merged(TOY, {"data": 0}) | {"data": {}}, source="test"))
+        base_model(build_config({**TOY, "data": {}}, source="test"))
 
 
 def test_references_need_a_pool(toy):
