@@ -148,6 +148,20 @@ def point_intervals(
     )
 
 
+def take_intervals(intervals: RewardIntervals, rows: Sequence[int]) -> RewardIntervals:
+    """Return some rows of an interval record, in the order asked for."""
+    index = np.asarray(rows, dtype=np.int64)
+    return RewardIntervals(
+        prompt_id_N=tuple(intervals.prompt_id_N[i] for i in rows),
+        lower_N=intervals.lower_N[index],
+        upper_N=intervals.upper_N[index],
+        unbounded_N=intervals.unbounded_N[index],
+        missing_N=intervals.missing_N[index],
+        support=intervals.support,
+        source=intervals.source,
+    )
+
+
 def assemble_intervals(
     prompt_ids: Sequence[str], parts: Sequence[tuple[Sequence[int], RewardIntervals]]
 ) -> RewardIntervals:

@@ -232,7 +232,7 @@ class Iteration:
         return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
 
     def _draw(
-        self, models: RewardModels, progress: Progress, count: int, number: int
+        self, models: RewardModels, progress: Progress, count: int, first: int
     ) -> tuple[RolloutSet, dict[str, PromptRow]] | None:
         """Draw prompts beyond those of the iteration, in an order of their own; None once the pool is exhausted."""
         drawn = set(self._by_id("policy"))
@@ -240,14 +240,14 @@ class Iteration:
             row for row in self.plan.usable(read_pool(self.workspace, self.plan.pool)) if row.prompt_id not in drawn
         ]
         order = stream(self.config.seed, "order/refill", self.number).permutation(len(rows))
-        chosen = [rows[i] for i in order[number * count :][:count]]
+        chosen = [rows[i] for i in order[first : first + count]]
         if not chosen:
             return None
         rollouts = models.worker.generate(
             encode_rows(chosen, models.worker.tokenizer),
             self._sampling("policy"),
             iteration=self.number,
-            purpose=f"train/refill/{number}",
+            purpose="train/refill",
             progress=partial(progress, "sample refill"),
         )
         return rollouts, {row.prompt_id: row for row in chosen}

@@ -6,7 +6,7 @@ from the last complete iteration and an interrupted one starts from the same sta
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Protocol
 
@@ -19,7 +19,7 @@ from rangeline.policy.batch import TaughtRow
 from rangeline.policy.worker import PolicyWorker
 from rangeline.records import BoolArray, PromptRow, RewardIntervals, RolloutSet
 from rangeline.rewards.registry import source_facts, stages_needed
-from rangeline.rewards.source import assemble_intervals
+from rangeline.rewards.source import assemble_intervals, take_intervals
 from rangeline.rollout.pretrained import load_pretrained
 from rangeline.rollout.selection import join_rollouts, take_rollouts
 from rangeline.stages.judging import Verdicts, open_judge, verify_rollouts
@@ -144,10 +144,10 @@ class RewardModels:
 
 
 Draw = Callable[[int, int], tuple[RolloutSet, Mapping[str, PromptRow]] | None]
-"""Draws further prompts: (how many, number of the round) to rollouts and rows; None once the pool is exhausted."""
+"""Draws further prompts: (how many, how many were drawn so far) to rollouts and rows; None once there are none left."""
 
 
-def draw_nothing(count: int, number: int) -> None:
+def draw_nothing(count: int, first: int) -> None:
     """Have no further prompts."""
 
 
@@ -318,27 +318,5 @@ def reward_share(
 
 def _context_of(context: RewardContext, index: Sequence[int], state: Mapping[str, Any]) -> RewardContext:
     chosen = take_rollouts(context.rollouts, index)
-    judged = context.judged
-    if judged is not None:
-        rows = np.asarray(index, dtype=np.int64)
-        judged = RewardIntervals(
-            prompt_id_N=chosen.prompt_id_N,
-            lower_N=judged.lower_N[rows],
-            upper_N=judged.upper_N[rows],
-            unbounded_N=judged.unbounded_N[rows],
-            missing_N=judged.missing_N[rows],
-            support=judged.support,
-            source=judged.source,
-        )
-    return RewardContext(
-        config=context.config,
-        workspace=context.workspace,
-        number=context.number,
-        rollouts=chosen,
-        rows=context.rows,
-        models=context.models,
-        judged=judged,
-        state=state,
-        draw=context.draw,
-        progress=context.progress,
-    )
+    judged = None if context.judged is None else take_intervals(context.judged, index)
+    return replace(context, rollouts=chosen, judged=judged, state=state)
