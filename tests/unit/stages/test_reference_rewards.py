@@ -35,7 +35,7 @@ def _probability(model, tokenizer, prompt_ids, before, reference):
 
 @torch.no_grad()
 def test_reward_is_the_definition(policy):
-    """Rewards are r - r', clipped: r after the reasoning, of the policy; r' after the mark alone, of the initial one."""
+    """Rewards are r - r', clipped: r after reasoning, of the policy; r' after the mark alone, of the initial one."""
     worker, initial = policy
     context, scored = _score(policy)
     prompt_ids = context.rollouts.prompt_token_ids_N[0]
