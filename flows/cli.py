@@ -45,6 +45,7 @@ WorkspaceOption = Annotated[Path, typer.Option("--workspace", "-w", help="Folder
 ConfigOption = Annotated[Path | None, typer.Option("--config", "-c", help="Settings laid over params.yaml")]
 SetOption = Annotated[list[str] | None, typer.Option("--set", "-s", help="One setting, such as train.iterations=3")]
 RunOption = Annotated[str | None, typer.Option("--run", help="Name of the run; by default made from the settings")]
+RewardOption = Annotated[str | None, typer.Option("--reward", help="Reward source, such as verifier or majority")]
 DebugOption = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error")]
 QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Only warnings and results")]
 
@@ -228,10 +229,12 @@ def train(
     config: ConfigOption = None,
     assignments: SetOption = None,
     run: RunOption = None,
+    reward: RewardOption = None,
     quiet: QuietOption = False,
     debug: DebugOption = False,
 ) -> None:
     """Train the policy; the same command resumes a run that was interrupted."""
+    assignments = [*(assignments or []), *([f"reward.source={reward}"] if reward else [])]
 
     def work(place: Workspace, settings: PipelineConfig) -> None:
         from flows.run_nightly import request_of
@@ -273,6 +276,38 @@ def _accuracy(values: dict[str, Any]) -> str:
     if mean["value"] is None:
         return "-"
     return f"{mean['value']:.3f} [{mean['lower']:.3f}, {mean['upper']:.3f}] over {mean['num_prompts']} prompts"
+
+
+@app.command("reward-quality")
+def reward_quality(
+    policy: Annotated[str, typer.Argument(help="'warmup', a run's name or a checkpoint folder")] = "warmup",
+    sources: Annotated[str, typer.Option("--sources", help="Reward sources, parted by commas")] = (
+        "verifier,reference_probability,majority,self_certainty"
+    ),
+    workspace: WorkspaceOption = Path(),
+    config: ConfigOption = None,
+    assignments: SetOption = None,
+    quiet: QuietOption = False,
+    debug: DebugOption = False,
+) -> None:
+    """Tell how well rewards rank right answers above wrong ones, and whether they follow length or entropy."""
+
+    def work(place: Workspace, settings: PipelineConfig) -> None:
+        from tasks.evaluation import measure_reward_quality
+
+        names = tuple(name.strip() for name in sources.split(",") if name.strip())
+        result = measure_reward_quality.fn(str(place.root), settings, policy, names)
+        typer.echo(f"{'suite':<20} {'source':<24} {'AUC':>6} {'right':>6} {'wrong':>6} {'missing':>8} length entropy")
+        for row in result.rows:
+            numbers = (row["auc"], row["length_correlation"], row["entropy_correlation"])
+            auc, length, entropy = ("-" if value is None else f"{value:.3f}" for value in numbers)
+            typer.echo(
+                f"{row['suite']:<20} {row['source']:<24} {auc:>6} {row['num_right']:>6} {row['num_wrong']:>6} "
+                f"{row['missing_share']:>8.1%} {length:>6} {entropy:>7}"
+            )
+        typer.echo(f"length, entropy: mean Spearman coefficient inside a prompt; all numbers in {result.folder}")
+
+    in_workspace(work, workspace, config=config, assignments=assignments, quiet=quiet, debug=debug, flows=False)
 
 
 @app.command()

@@ -3,7 +3,8 @@
 A killed run goes on from its last complete iteration when the same command is given again. When the gate closes,
 the iteration does not update the policy until `on_alarm` says what to do: continue and mark it, pause for a person,
 recalibrate on the audited rollouts, or stop. Overlap rules whose consequence is to recalibrate or to stop close the
-gate too, and are followed whatever `on_alarm` says.
+gate too, and are followed whatever `on_alarm` says. With a reward source that asks no judge there are no intervals: the
+iteration samples, scores and updates, and coverage is reported as not measured.
 """
 
 from prefect import flow
@@ -20,6 +21,7 @@ from tasks.calibration import (
     judge_states,
     recalibrate,
     report_coverage,
+    score_rewards,
 )
 from tasks.lineage import Session, open_session, read_settings_of
 from tasks.policy import sample_rollouts, update_policy
@@ -50,11 +52,12 @@ def train(request: TrainRequest = TrainRequest()) -> dict[str, str | int | bool]
         last = max(config.train.iterations, session.opened.done)
         version = register_policy(session, run_id, last)
         name = session.opened.folder.name
-    return {"run": name, "iteration": last, "version": version, "covered": covered}
+        stood: str | bool = covered if session.plan.needs_judge else "not measured"
+    return {"run": name, "iteration": last, "version": version, "covered": stood}
 
 
 def run_iteration(session: Session, number: int, config: PipelineConfig) -> bool:
-    """Do one iteration; return whether the coverage gate held.
+    """Do one iteration; return whether the coverage gate held, true where the reward source has none to hold.
 
     Raises
     ------
@@ -64,6 +67,11 @@ def run_iteration(session: Session, number: int, config: PipelineConfig) -> bool
         When an overlap rule that says stop is broken.
     """
     sample_rollouts(session, number)
+    if not session.plan.needs_judge:
+        # No interval was promised, so there is no coverage to hold a gate against.
+        score_rewards(session, number)
+        update_policy(session, number)
+        return True
     judge_states(session, number)
     bound_rewards(session, number)
     outcome = hold_gate(session, number, *report_coverage(session, number))
