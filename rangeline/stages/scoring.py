@@ -13,6 +13,7 @@ import pyarrow as pa
 from rangeline.errors import BadInputError
 from rangeline.evaluation.benchmark_metrics import ScoredCompletion, overlap_metrics, verdict_metrics
 from rangeline.evaluation.text_overlap import bleu_counts, extract_summary, rouge_f1
+from rangeline.prompts.ingest import check_references
 from rangeline.records import PromptRow
 from rangeline.stages.bert_overlap import bert_f1, bert_model_at_hand
 from rangeline.suites.registry import get_suite
@@ -49,13 +50,17 @@ def score_rows(samples: pa.Table, rows: Mapping[str, PromptRow]) -> list[ScoredC
     rows
         Problem of each prompt id.
     """
+    judged = [row for row in rows.values() if row.suite != OVERLAP_SUITE]
+    suites = {name: get_suite(name) for name in {row.suite for row in judged}}
+    # One reference that its suite cannot read must not cost the other problems their verdicts.
+    unusable = {item.prompt_id for item in check_references(judged, suites, floor=0.0).rejected}
     return [
-        _score(rows[item["prompt_id"]], item["completion"], item["finish"])
+        _score(rows[item["prompt_id"]], item["completion"], item["finish"], usable=item["prompt_id"] not in unusable)
         for item in samples.select(["prompt_id", "completion", "finish"]).to_pylist()
     ]
 
 
-def _score(row: PromptRow, completion: str | None, finish: str) -> ScoredCompletion:
+def _score(row: PromptRow, completion: str | None, finish: str, *, usable: bool) -> ScoredCompletion:
     if completion is None:
         return _scored(row, finish, status="not sampled", reason=NOT_SAMPLED)
     if row.suite == OVERLAP_SUITE:
@@ -65,11 +70,9 @@ def _score(row: PromptRow, completion: str | None, finish: str) -> ScoredComplet
     suite, truncated = get_suite(row.suite), finish == "length"
     extraction = suite.extract(completion, row, truncated=truncated)
     answer = None if extraction.value is None else suite.canonical(extraction.value)
-    try:
-        verdict = suite.verify(completion, row, truncated=truncated)
-    except BadInputError:
-        # One reference that its suite cannot read must not cost the other problems their verdicts.
+    if not usable:
         return _scored(row, finish, status=extraction.status, reason=UNUSABLE_REFERENCE, answer=answer)
+    verdict = suite.verify(completion, row, truncated=truncated)
     return _scored(row, finish, status=extraction.status, reason=verdict.reason, answer=answer, verdict=verdict.reward)
 
 
