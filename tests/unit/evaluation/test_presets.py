@@ -60,5 +60,5 @@ def test_columns_are_those_of_the_papers():
 
 def test_an_unknown_table_is_refused_with_the_nearest_name():
     """A slip of the pen is answered by the name that was meant."""
-    with pytest.raises(ConfigError, match="must be one of range-grpo, rlpr, rrpo; got 'rlpr1'. Did you mean 'rlpr'"):
+    with pytest.raises(ConfigError, match=r"one of range-grpo, rlpr, rrpo; got 'rlpr1'\. Did you mean 'rlpr'\?"):
         get_preset("rlpr1")

@@ -130,7 +130,7 @@ def test_asking_again_samples_nothing(place, policy, result):
 
 
 def test_other_ks_read_the_same_samples(place, policy, result):
-    """k is asked of the rows, not of the model: the folder is the same."""
+    """Each k is asked of the rows, not of the model: the folder is the same."""
     other = run_benchmarks(place, policy, replace(SETTINGS, pass_at=(3,)), silent).results["sums"]
     assert result.folder == other.folder
     assert "pass@3" in other.metrics["estimates"]
@@ -177,6 +177,7 @@ def test_a_table_with_holes_fills_what_it_can(place, policy):
 
 def test_part_of_a_table_leaves_the_rest_unasked(place, policy):
     """Naming benchmarks of a preset runs those alone, and the other columns say that nobody asked."""
+    write_benchmark(place.root, "math_500", sums())
     settings = replace(SETTINGS, benchmarks=("math_500",), preset="rlpr", samples=None, pass_at=None)
     results = run_benchmarks(place, policy, settings, silent)
     assert (["math_500"], {}) == (list(results.results), results.unavailable)

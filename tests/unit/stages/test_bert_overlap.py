@@ -21,7 +21,7 @@ def bert(tmp_path_factory):
 
 
 def test_equal_texts_score_one_and_silence_scores_zero(bert):
-    """A text equals itself, an empty text shares nothing, what was not sampled is missing, the best reference counts."""
+    """A text equals itself, an empty text shares nothing, nothing is missing; the best reference counts."""
     texts, references = ["abc def", "", None, "xyz"], [["abc def"], ["abc"], ["abc"], ["abc", "xyz"]]
     score_N = bert_f1(texts, references, bert, name=str(bert))
     assert pytest.approx([1.0, 0.0, math.nan, 1.0], abs=1e-5, nan_ok=True) == score_N.tolist()
