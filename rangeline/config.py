@@ -37,13 +37,33 @@ class GeneratorConfig(Section):
     options: dict[str, Any] = Field(default_factory=dict, description="Passed on to the generator")
 
 
+class BenchmarkConfig(Section):
+    """A benchmark of the registry that fills part of the data."""
+
+    name: str = Field(description="Name in the registry, such as gsm8k_packaged")
+    share: Literal["train", "audit", "evaluation"] = "evaluation"
+    domain: str | None = Field(None, description="Name of the distribution; empty takes the benchmark's name")
+    labelled: bool = Field(True, description="Whether references are kept; false needs share train")
+    limit: Count | None = Field(None, description="At most this many rows, the first of them")
+    override: dict[str, Any] = Field(default_factory=dict, description="Fields of the registry to replace")
+
+
+Handling = Literal["keep", "drop", "refuse"]
+
+
 class DataConfig(Section):
     """Where prompts come from."""
 
     generators: tuple[GeneratorConfig, ...] = ()
+    benchmarks: tuple[BenchmarkConfig, ...] = ()
+    registry: str | None = Field(None, description="YAML file of more benchmarks, relative to the workspace")
     files: tuple[str, ...] = Field((), description="JSONL, CSV or Parquet files, relative to the workspace")
     reference_floor: Share = Field(0.995, description="Share of references that must score right against themselves")
     near_duplicate_threshold: Share = Field(0.8, description="Similarity from which prompts are one cluster")
+    duplicates: Handling = Field("keep", description="Prompts that ask the same; kept ones stay in one pool")
+    unreadable_references: Handling = Field("drop", description="References that no other writing could equal")
+    max_prompt_tokens: Count | None = Field(None, description="By the policy's tokenizer and template; empty: no limit")
+    long_prompts: Handling = Field("drop", description="Prompts above max_prompt_tokens")
 
 
 class LabelledShares(Section):

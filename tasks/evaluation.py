@@ -41,7 +41,7 @@ def benchmark_policy(workspace_root: str, config: PipelineConfig, policy: str, a
     """Run every benchmark that is at hand on one policy; `asked` holds the fields of `BenchmarkSettings`."""
     place = Workspace(Path(workspace_root))
     with flow_progress(f"benchmarks-{policy}") as progress:
-        return run_benchmarks(place, load_policy(place, config, policy), BenchmarkSettings(**asked), progress)
+        return run_benchmarks(place, config, load_policy(place, config, policy), BenchmarkSettings(**asked), progress)
 
 
 @task(name="write score table", cache_policy=NO_CACHE)

@@ -182,8 +182,9 @@ def record_benchmarks(workspace_root: str, results: PolicyResults, asked: dict[s
                 flat[f"{name}/{_metric_name(measure)}/{part}"] = estimate[part]
         tracker.log_metrics(run_id, flat, step=0)
         tracker.log_inputs(run_id, read_manifest(item.folder / MANIFEST_NAME).outputs[:1], context="benchmark")
-        for path in (item.folder / "samples.parquet", item.folder / "metrics.json"):
-            tracker.log_file(run_id, path, name)
+        # Completions repeat their questions, and those of a private benchmark may be copied nowhere.
+        for file in ("metrics.json",) if item.metrics["private"] else ("metrics.json", "samples.parquet"):
+            tracker.log_file(run_id, item.folder / file, name)
     for path in (table, table.with_suffix(".json")):
         tracker.log_file(run_id, path)
     tracker.end_run(run_id)

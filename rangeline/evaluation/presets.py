@@ -108,8 +108,8 @@ def _rlpr() -> Preset:
     general = (
         ("MMLU-Pro", "mmlu_pro", 2),
         ("GPQA", "gpqa_diamond", 4),
-        ("TheoremQA", "theorem_qa", 2),
-        ("WebInst.", "web_instruct", 2),
+        ("TheoremQA", "theoremqa", 2),
+        ("WebInst.", "webinstruct_verified", 2),
     )
     mathematics = (("MATH-500", "math_500", 2), ("Minerva", "minerva", 2), ("AIME24", "aime_2024", 16))
     every = general + mathematics

@@ -87,7 +87,7 @@ def _cell(column: Column, metrics: Mapping[str, Mapping[str, Any]], unavailable:
 
 def _notes(column: Column, measured: Mapping[str, Any], estimate: Mapping[str, Any]) -> tuple[str, ...]:
     name, asked = column.benchmark, measured["num_problems"]
-    notes = []
+    notes = [f"{name}: {measured['remark']}"] if measured.get("remark") else []
     if asked < measured["num_available"]:
         notes.append(f"{name}: the first {asked} of {measured['num_available']} problems")
     if estimate["num_prompts"] < asked:
@@ -154,6 +154,7 @@ def benchmark_markdown(metrics: Mapping[str, Mapping[str, Any]], unavailable: Ma
         for name, measured in metrics.items()
         for reason, share in measured["missing_reasons"].items()
     ]
+    reasons += [f"- {name}: {measured['remark']}" for name, measured in metrics.items() if measured.get("remark")]
     return "\n".join([*lines, "", *reasons, ""]) if reasons else "\n".join([*lines, ""])
 
 

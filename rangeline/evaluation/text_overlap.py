@@ -19,11 +19,11 @@ from rangeline.errors import BadInputError, ToolError
 from rangeline.evaluation.sampling_metrics import Estimate
 from rangeline.records import FloatArray
 from rangeline.seeds import stream
+from rangeline.suites.final_text import visible_text
 
 _NUM_RESAMPLES = 1000
 _ORDERS = 4
 
-_THINKING = re.compile(r"(?s)\A.*</think(?:ing)?>")
 _MARKER = re.compile(
     r"^[ \t#*_>-]*(?:(?:final|brief|short|concise|one[- ]sentence)[ \t]+)?"
     r"(?:summary(?: of [^:\n]{0,60})?|tl;?dr)[ \t*_]*[:\n][ \t*_]*",
@@ -75,7 +75,7 @@ def extract_summary(completion: str) -> str:
     >>> extract_summary("\n\nTom is  late.\n\nAnything else?")
     'Tom is late.'
     """
-    text = _THINKING.sub("", completion).replace("\r\n", "\n")
+    text = visible_text(completion).replace("\r\n", "\n")
     for marker in reversed(list(_MARKER.finditer(text))):
         after = " ".join(text[marker.end() :].split())
         if after:

@@ -9,6 +9,7 @@ import difflib
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
 from typing import Any, Protocol
 
 from rangeline.errors import BadInputError, ConfigError, DataContractError, ReferenceCheckError
@@ -182,8 +183,25 @@ def _read_generator(spec: Mapping[str, Any], number: int) -> _Generator:
     return one
 
 
-def _draw(generator: _Generator, seed: int) -> Iterator[tuple[str, str]]:
-    """Yield question and answer of each draw, a fixed sequence for a seed whatever the size."""
+@dataclass(frozen=True, slots=True)
+class _Draw:
+    question: str
+    answer: str
+    metadata: dict[str, Any]
+
+
+def _is_number(text: str) -> bool:
+    try:
+        return Decimal(text.strip().replace(",", "")).is_finite()
+    except InvalidOperation:
+        return False
+
+
+def _draw(generator: _Generator, seed: int) -> Iterator[_Draw]:
+    """Yield the draws, a fixed sequence for a seed whatever the size.
+
+    A problem whose answer is no number carries what makes it again, so that the generator's own scorer can judge it.
+    """
     try:
         # Imported here because it takes seconds, and only generated problems need it.
         import reasoning_gym
@@ -206,12 +224,18 @@ def _draw(generator: _Generator, seed: int) -> Iterator[tuple[str, str]]:
         raise ConfigError(msg) from error
     for i in range(draws):
         problem = problems[i]
-        yield problem["question"].strip(), problem["answer"] or ""
+        answer = str(problem["answer"] or "")
+        metadata: dict[str, Any] = {"generator": generator.name}
+        if not _is_number(answer):
+            made = {"options": dict(generator.options), "seed": start, "draws": draws, "index": i}
+            metadata["problem"] = {"generator": generator.name, **made}
+        yield _Draw(problem["question"].strip(), answer, metadata)
 
 
 def _generate(generator: _Generator, seed: int, seen: set[str]) -> Iterator[dict[str, Any]]:
     num_made = 0
-    for question, answer in _draw(generator, seed):
+    for draw in _draw(generator, seed):
+        question = draw.question
         text = normalise_text(question)
         if text in seen:
             continue
@@ -222,9 +246,9 @@ def _generate(generator: _Generator, seed: int, seen: set[str]) -> Iterator[dict
             "prompt": question,
             "suite": GENERATED_SUITE,
             "domain": generator.domain,
-            "reference": answer if generator.labelled else None,
+            "reference": draw.answer if generator.labelled else None,
             "share": generator.share,
-            "metadata": {"generator": generator.name},
+            "metadata": draw.metadata,
         }
         if num_made == generator.size:
             return

@@ -5,7 +5,7 @@ Each benchmark has a folder of its own below `runs/_benchmarks`, named after wha
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from rangeline.config import PipelineConfig
 from rangeline.errors import ConfigError
 from rangeline.evaluation.comparison import PairedDifference, paired_difference
 from rangeline.evaluation.presets import VERDICT_MEASURES, BenchmarkPlan, get_preset
@@ -21,7 +22,7 @@ from rangeline.evaluation.score_table import benchmark_markdown, fill_preset, pr
 from rangeline.lineage import MANIFEST_NAME, atomic_write, digest_json, write_json, write_manifest
 from rangeline.records import PromptRow
 from rangeline.stages.benchmark_sampling import TOP_P, LoadedPolicy, sample_shards
-from rangeline.stages.benchmark_source import Unavailable, read_benchmark
+from rangeline.stages.benchmark_source import Problems, Unavailable, read_problems
 from rangeline.stages.bert_overlap import DEFAULT_MODEL
 from rangeline.stages.data import read_prompts, write_prompts
 from rangeline.stages.progress import Progress
@@ -116,18 +117,20 @@ def ks_of(settings: BenchmarkSettings, plan: BenchmarkPlan) -> tuple[int, ...]:
 
 
 def run_benchmarks(
-    workspace: Workspace, policy: LoadedPolicy, settings: BenchmarkSettings, progress: Progress
+    workspace: Workspace,
+    config: PipelineConfig,
+    policy: LoadedPolicy,
+    settings: BenchmarkSettings,
+    progress: Progress,
 ) -> PolicyResults:
     """Run every benchmark that is at hand; a finished one is read, and of a broken-off one finished shards are kept."""
     results, unavailable = {}, {}
     for plan in plans_of(settings):
-        found = read_benchmark(workspace, plan.name)
+        found = read_problems(workspace, config, plan.name)
         if isinstance(found, Unavailable):
             unavailable[plan.name] = found.reason
             continue
-        rows = found.rows[: settings.max_problems]
-        facts = {"num_available": len(found.rows), "data": found.source, "settings": plan.source}
-        results[plan.name] = _run(workspace, policy, plan, rows, settings, (facts, progress))
+        results[plan.name] = _run(workspace, policy, plan, found, settings, progress)
     return PolicyResults(label=policy.label, results=results, unavailable=unavailable)
 
 
@@ -135,11 +138,18 @@ def _run(
     workspace: Workspace,
     policy: LoadedPolicy,
     plan: BenchmarkPlan,
-    rows: Sequence[PromptRow],
+    found: Problems,
     settings: BenchmarkSettings,
-    told: tuple[Mapping[str, Any], Progress],
+    progress: Progress,
 ) -> BenchmarkResult:
-    facts, progress = told
+    rows = found.rows[: settings.max_problems]
+    facts = {
+        "num_available": len(found.rows),
+        "data": found.source,
+        "remark": found.remark,
+        "private": found.private,
+        "settings": plan.source,
+    }
     asked = {
         "benchmark": plan.name,
         "samples": plan.samples,

@@ -1,6 +1,7 @@
 """Data stages: generate problems, check prompts, split them into disjoint pools. Deterministic, so DVC can own them."""
 
 import json
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -12,10 +13,11 @@ from rangeline.config import PipelineConfig
 from rangeline.errors import ConfigError, DataContractError
 from rangeline.lineage import MANIFEST_NAME, atomic_path, atomic_write, read_manifest, write_json, write_manifest
 from rangeline.prompts.contract import parse_rows, read_rows, rows_to_table, table_to_rows
-from rangeline.prompts.duplicates import find_duplicates, near_duplicate_clusters, text_of
+from rangeline.prompts.duplicates import near_duplicate_clusters, text_of
 from rangeline.prompts.ingest import check_references, generate_problems
 from rangeline.prompts.pools import POOLS, prove_disjoint, require_pools, split_pools
 from rangeline.records import PromptRow
+from rangeline.stages.sources import apply_findings, read_benchmarks
 from rangeline.stages.tables import read_table
 from rangeline.stages.workspace import Workspace
 from rangeline.suites.registry import get_suite
@@ -57,8 +59,8 @@ def _source_files(workspace: Workspace, config: PipelineConfig) -> list[Path]:
         files.append(path)
     if config.data.generators:
         files.insert(0, workspace.generated / "problems.jsonl")
-    if not files:
-        msg = "'data' must name generators or files; got neither. Set data.files in params.yaml."
+    if not files and not config.data.benchmarks:
+        msg = "'data' must name generators, benchmarks or files; got none. Set data.files in params.yaml."
         raise ConfigError(msg)
     return files
 
@@ -69,15 +71,18 @@ def ingest(workspace: Workspace, config: PipelineConfig) -> None:
     rows: list[PromptRow] = []
     for path in files:
         rows.extend(parse_rows(read_rows(path), source=path.name))
-    find_duplicates(rows)
+    measured, benchmarks = read_benchmarks(workspace, config)
+    rows.extend(measured)
     suites = {name: get_suite(name) for name in {row.suite for row in rows}}
     report = check_references(rows, suites, floor=config.data.reference_floor)
     rejected = {item.prompt_id for item in report.rejected}
-    kept = [row for row in rows if row.prompt_id not in rejected]
+    kept, findings = apply_findings([row for row in rows if row.prompt_id not in rejected], config)
     clusters = near_duplicate_clusters(kept, threshold=config.data.near_duplicate_threshold)
     target, rejects = workspace.prompts / "prompts.parquet", workspace.prompts / "rejected.json"
     write_prompts(target, kept)
     write_json(rejects, [{"prompt_id": item.prompt_id, "reason": item.reason} for item in report.rejected])
+    found = workspace.prompts / "findings.json"
+    write_json(found, [asdict(item) for item in findings])
     cluster_file = workspace.prompts / "clusters.json"
     write_json(cluster_file, dict(zip((row.prompt_id for row in kept), clusters, strict=True)))
     parents = [workspace.generated / MANIFEST_NAME] if config.data.generators else []
@@ -86,13 +91,15 @@ def ingest(workspace: Workspace, config: PipelineConfig) -> None:
         workspace.root,
         kind="prompts",
         inputs=files,
-        outputs={target: len(kept), rejects: len(rejected), cluster_file: len(kept)},
+        outputs={target: len(kept), rejects: len(rejected), found: len(findings), cluster_file: len(kept)},
         parents=parents,
         parameters=config.data.model_dump(mode="json"),
         facts={
             "labelled": sum(row.reference is not None for row in kept),
             "unlabelled": sum(row.reference is None for row in kept),
             "rejected": len(rejected),
+            "findings": dict(Counter(item.kind for item in findings)),
+            "benchmarks": benchmarks,
             "reference_share_right": report.passed_share,
             "clusters": len(set(clusters)),
         },

@@ -22,6 +22,7 @@ from rangeline.rollout.pretrained import Pretrained, encode_prompt, load_pretrai
 from rangeline.rollout.transformers_engine import TransformersEngine
 from rangeline.stages.progress import Progress
 from rangeline.stages.workspace import Workspace, model_cache
+from rangeline.suites.base import training_reward
 from rangeline.suites.registry import get_suite
 
 
@@ -107,8 +108,9 @@ def verify_rollouts(rollouts: RolloutSet, rows: Mapping[str, PromptRow]) -> Verd
             continue
         verdict = suite.verify(completion, row, truncated=truncated)
         reasons.append(verdict.reason)
-        if verdict.reward is not None:
-            truth[i] = verdict.reward
+        reward = training_reward(verdict)
+        if reward is not None:
+            truth[i] = reward
     return Verdicts(tuple(extracted), truth, tuple(reasons), unscorable)
 
 

@@ -1,6 +1,7 @@
 """Read completions by their suites: answers, verdicts and overlaps, row for row, with no model but BERTScore's.
 
-A completion that nobody could read has no verdict and a reason; it is never wrong. Scoring the same completions again
+A completion that nobody could read has no verdict and a reason; it is never wrong. A complete one without any answer
+is not right: its policy was asked and said nothing. Scoring the same completions again
 gives the same columns, unless a suite's checker changed.
 """
 
@@ -16,6 +17,9 @@ from rangeline.evaluation.text_overlap import bleu_counts, extract_summary, roug
 from rangeline.prompts.ingest import check_references
 from rangeline.records import PromptRow
 from rangeline.stages.bert_overlap import bert_f1, bert_model_at_hand
+from rangeline.suites.base import training_reward
+from rangeline.suites.final_text import visible_text
+from rangeline.suites.open_ended import references_of
 from rangeline.suites.registry import get_suite
 
 OVERLAP_SUITE = "open_ended"
@@ -65,6 +69,8 @@ def _score(row: PromptRow, completion: str | None, finish: str, *, usable: bool)
         return _scored(row, finish, status="not sampled", reason=NOT_SAMPLED)
     if row.suite == OVERLAP_SUITE:
         text = overlap_text(row, completion)
+        if not text and finish == "length":
+            return _scored(row, finish, status="absent", reason="cut off")
         mean = rouge_f1(text, references_of(row)).mean
         return _scored(row, finish, status="found", reason="scored by overlap", answer=text, verdict=mean)
     suite, truncated = get_suite(row.suite), finish == "length"
@@ -73,7 +79,9 @@ def _score(row: PromptRow, completion: str | None, finish: str, *, usable: bool)
     if not usable:
         return _scored(row, finish, status=extraction.status, reason=UNUSABLE_REFERENCE, answer=answer)
     verdict = suite.verify(completion, row, truncated=truncated)
-    return _scored(row, finish, status=extraction.status, reason=verdict.reason, answer=answer, verdict=verdict.reward)
+    return _scored(
+        row, finish, status=extraction.status, reason=verdict.reason, answer=answer, verdict=training_reward(verdict)
+    )
 
 
 def _scored(
@@ -91,24 +99,8 @@ def _scored(
 
 
 def overlap_text(row: PromptRow, completion: str) -> str:
-    """Return the text that is compared: the summary of a summarising problem, else the whole completion."""
-    return extract_summary(completion) if row.metadata.get("extract") == "summary" else completion.strip()
-
-
-def references_of(row: PromptRow) -> tuple[str, ...]:
-    """Return all references of an open-ended problem.
-
-    Raises
-    ------
-    BadInputError
-        If there is none.
-    """
-    several = row.metadata.get("references")
-    references = tuple(map(str, several)) if isinstance(several, list | tuple) and several else ()
-    if not references and row.reference is None:
-        msg = f"'reference' must be present to score by overlap; got none (prompt '{row.prompt_id}'). Give one."
-        raise BadInputError(msg)
-    return references or (str(row.reference),)
+    """Return the text that is compared: the summary of a summarising problem, else all that is no thinking."""
+    return extract_summary(completion) if row.metadata.get("extract") == "summary" else visible_text(completion).strip()
 
 
 def scored_columns(samples: pa.Table, rows: Mapping[str, PromptRow], *, bert_model: str) -> dict[str, Any]:

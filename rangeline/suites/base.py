@@ -1,8 +1,9 @@
 """The Suite protocol: how a family of prompts is asked, answered and checked.
 
-A verdict is 1.0 or 0.0 where an answer could be read, and missing (None) where it could not be: a completion that was
-cut off or that gives several answers says nothing about the policy's knowledge. A complete completion without any
-answer is 0.0, so that silence is never the better choice. Nothing is divided; no partial credit is given.
+A verdict is 1.0 or 0.0 where an answer could be read and compared, and missing (None) with a reason where not: nothing
+was answered, it was cut off, several answers were given, or the comparison failed. What a reward does with silence is
+not decided here: `training_reward` makes a complete completion without any answer 0.0, so that silence is never the
+better choice. Nothing is divided; no partial credit is given, except where a suite says so.
 """
 
 from collections.abc import Callable
@@ -22,6 +23,8 @@ class Extraction:
     """The answer's text; None unless found."""
 
 
+SILENT = "no answer found"
+"""Reason of a complete completion that answers nothing."""
 ABSENT = Extraction(status="absent")
 AMBIGUOUS = Extraction(status="ambiguous")
 
@@ -33,14 +36,41 @@ def found(value: str) -> Extraction:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """Reward of one completion under the rule of its suite."""
+    """What the checker says of one completion."""
 
     reward: float | None
-    """1.0 right, 0.0 wrong; None is missing and nobody may average it."""
+    """1.0 right, 0.0 wrong, between where a suite scores by degree; None is missing and nobody may average it."""
     extracted: str | None
     """The answer that was compared; None unless one was found."""
     reason: str
-    """One of `right`, `wrong`, `no answer found`, `cut off`, `ambiguous`."""
+    """`right`, `wrong`, `scored`, or why it is missing: `no answer found`, `cut off`, `ambiguous`, or what failed."""
+
+    @property
+    def outcome(self) -> Literal["right", "wrong", "scored", "missing"]:
+        """Return the verdict in one word."""
+        if self.reward is None:
+            return "missing"
+        if self.reason == "scored":
+            return "scored"
+        return "right" if self.reward == 1.0 else "wrong"
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Outcome of comparing two answers."""
+
+    equal: bool | None
+    """None where it cannot be said."""
+    reason: str = ""
+    """Why, where it cannot be said; else empty or a remark."""
+
+
+def training_reward(verdict: Verdict) -> float | None:
+    """Return the reward that a policy is given for a verdict: as the verdict's, but 0.0 for a complete silence.
+
+    What was cut off, ambiguous or not comparable stays missing.
+    """
+    return 0.0 if verdict.reason == SILENT else verdict.reward
 
 
 class Suite(Protocol):
@@ -100,7 +130,7 @@ def require_reference(row: PromptRow) -> str:
     return row.reference
 
 
-def verdict_of(extraction: Extraction, is_right: Callable[[str], bool], *, truncated: bool) -> Verdict:
+def verdict_of(extraction: Extraction, is_right: Callable[[str], bool | Comparison], *, truncated: bool) -> Verdict:
     """Return the verdict on an extraction: an answer that was found counts, whatever came after it.
 
     Parameters
@@ -108,15 +138,18 @@ def verdict_of(extraction: Extraction, is_right: Callable[[str], bool], *, trunc
     extraction
         The final answer as read from the completion.
     is_right
-        Says of a found answer whether it equals the reference.
+        Says of a found answer whether it equals the reference, or that this cannot be said.
     truncated
         True where the completion ended at the token limit.
     """
     if extraction.status == "found" and extraction.value is not None:
-        right = is_right(extraction.value)
-        return Verdict(reward=float(right), extracted=extraction.value, reason="right" if right else "wrong")
+        said = is_right(extraction.value)
+        outcome = said if isinstance(said, Comparison) else Comparison(said)
+        if outcome.equal is None:
+            return Verdict(reward=None, extracted=extraction.value, reason=outcome.reason)
+        return Verdict(
+            reward=float(outcome.equal), extracted=extraction.value, reason="right" if outcome.equal else "wrong"
+        )
     if truncated:
         return Verdict(reward=None, extracted=None, reason="cut off")
-    if extraction.status == "ambiguous":
-        return Verdict(reward=None, extracted=None, reason="ambiguous")
-    return Verdict(reward=0.0, extracted=None, reason="no answer found")
+    return Verdict(reward=None, extracted=None, reason="ambiguous" if extraction.status == "ambiguous" else SILENT)

@@ -6,8 +6,9 @@ hold the whole worked solution, whose part after the last `####` is the answer. 
 
 from rangeline.records import ChatMessage, PromptRow
 from rangeline.suites.answer_equivalence import canonical_number, numbers_equal
-from rangeline.suites.answer_extraction import closed_part, extract_hashed_number
+from rangeline.suites.answer_extraction import extract_hashed_number
 from rangeline.suites.base import Extraction, Verdict, render_chat, require_reference, verdict_of
+from rangeline.suites.final_text import closed_part
 
 SYSTEM_PROMPT = "Reason step by step. End with one last line of the form '#### number', for example '#### 42'."
 

@@ -1,16 +1,15 @@
 """Questions with 2 to 10 lettered options, in the manner of MMLU.
 
 The reward is 1 where the chosen letter is the reference's, else 0; nothing is divided and guessing is not corrected
-for. Options stand in the row's metadata under `options`. Answers that repeat an option's text without its letter are
-not read: texts overlap, letters do not.
+for. Options stand in the row's metadata under `options`; an answer may repeat the text of one in place of its letter.
 """
 
 from rangeline.errors import DataContractError
 from rangeline.records import ChatMessage, PromptRow
-from rangeline.suites.answer_extraction import closed_part, extract_choice
 from rangeline.suites.base import Extraction, Verdict, render_chat, require_reference, verdict_of
+from rangeline.suites.choice_extraction import LETTERS, extract_choice
+from rangeline.suites.final_text import closed_part
 
-LETTERS = "ABCDEFGHIJ"
 SYSTEM_PROMPT = (
     "Answer the question. End with one last line of the form 'Answer: X', where X is the letter of one option."
 )
@@ -53,7 +52,8 @@ class MultipleChoice:
 
     def extract(self, completion: str, row: PromptRow, *, truncated: bool = False) -> Extraction:
         """Return the chosen letter; a cut-off completion is read without its last word."""
-        return extract_choice(closed_part(completion) if truncated else completion, len(options_of(row)))
+        options = options_of(row)
+        return extract_choice(closed_part(completion) if truncated else completion, len(options), options)
 
     def canonical(self, answer: str) -> str:
         """Return the letter itself."""

@@ -10,14 +10,20 @@ from types import MappingProxyType
 
 from rangeline.errors import ConfigError
 from rangeline.suites.base import Suite
+from rangeline.suites.competition_math import CompetitionMath
+from rangeline.suites.free_form import FreeForm
 from rangeline.suites.grade_school_math import GradeSchoolMath
 from rangeline.suites.multiple_choice import MultipleChoice
+from rangeline.suites.open_ended import OpenEnded
 from rangeline.suites.reasoning_gym import ReasoningGym
 
 _FACTORIES: Mapping[str, Callable[[], Suite]] = MappingProxyType(
     {
+        "competition_math": CompetitionMath,
+        "free_form": FreeForm,
         "grade_school_math": GradeSchoolMath,
         "multiple_choice": MultipleChoice,
+        "open_ended": OpenEnded,
         "reasoning_gym": ReasoningGym,
     }
 )

@@ -4,7 +4,8 @@ import time
 
 import pytest
 
-from rangeline.suites.answer_extraction import extract_bare_number, extract_choice, extract_hashed_number
+from rangeline.suites.answer_extraction import extract_bare_number, extract_hashed_number
+from rangeline.suites.choice_extraction import extract_choice
 
 LONG = 50_000
 READERS = (extract_hashed_number, extract_bare_number, lambda text: extract_choice(text, 10))

@@ -38,8 +38,8 @@ def test_columns_are_those_of_the_papers():
         "rlpr": [
             "mmlu_pro avg@2",
             "gpqa_diamond avg@4",
-            "theorem_qa avg@2",
-            "web_instruct avg@2",
+            "theoremqa avg@2",
+            "webinstruct_verified avg@2",
             "math_500 avg@2",
             "minerva avg@2",
             "aime_2024 avg@16",

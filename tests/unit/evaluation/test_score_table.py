@@ -4,7 +4,14 @@ from rangeline.evaluation.presets import get_preset
 from rangeline.evaluation.score_table import Cell, benchmark_markdown, fill_preset, preset_markdown
 
 RLPR = get_preset("rlpr")
-VALUES = {"mmlu_pro": 0.4, "gpqa_diamond": 0.3, "theorem_qa": 0.5, "web_instruct": 0.6, "math_500": 0.7, "minerva": 0.2}
+VALUES = {
+    "mmlu_pro": 0.4,
+    "gpqa_diamond": 0.3,
+    "theoremqa": 0.5,
+    "webinstruct_verified": 0.6,
+    "math_500": 0.7,
+    "minerva": 0.2,
+}
 N = {plan.name: plan.samples for plan in RLPR.benchmarks}
 
 

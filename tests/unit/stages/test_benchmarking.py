@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from rangeline.config import PipelineConfig
 from rangeline.errors import ConfigError
 from rangeline.lineage import digest_file
 from rangeline.stages.benchmark_sampling import load_policy
@@ -22,6 +23,7 @@ from rangeline.stages.progress import silent
 from rangeline.stages.tables import read_table
 from rangeline.stages.workspace import Workspace
 
+CONFIG = PipelineConfig()
 SUMS = [(a, a + d) for a in range(57, 67) for d in (2, 7)]
 SETTINGS = BenchmarkSettings(
     seed=3, benchmarks=("sums",), samples=4, pass_at=(1, 2, 4), max_tokens=3, max_problems=10, prompts_per_shard=3
@@ -67,7 +69,7 @@ def policy(place, trained):
 @pytest.fixture(scope="module")
 def result(place, policy):
     """Run the benchmark once."""
-    return run_benchmarks(place, policy, SETTINGS, silent).results["sums"]
+    return run_benchmarks(place, CONFIG, policy, SETTINGS, silent).results["sums"]
 
 
 @pytest.fixture
@@ -124,17 +126,17 @@ def test_settings_are_told_exactly(result):
 def test_asking_again_samples_nothing(place, policy, result):
     """A finished benchmark is read: its shards and rows are not written again."""
     before = {path: path.stat().st_mtime_ns for path in result.folder.rglob("*.parquet")}
-    again = run_benchmarks(place, policy, SETTINGS, silent).results["sums"]
+    again = run_benchmarks(place, CONFIG, policy, SETTINGS, silent).results["sums"]
     assert again == result
     assert before == {path: path.stat().st_mtime_ns for path in result.folder.rglob("*.parquet")}
 
 
 def test_other_ks_read_the_same_samples(place, policy, result):
     """Each k is asked of the rows, not of the model: the folder is the same."""
-    other = run_benchmarks(place, policy, replace(SETTINGS, pass_at=(3,)), silent).results["sums"]
+    other = run_benchmarks(place, CONFIG, policy, replace(SETTINGS, pass_at=(3,)), silent).results["sums"]
     assert result.folder == other.folder
     assert "pass@3" in other.metrics["estimates"]
-    run_benchmarks(place, policy, SETTINGS, silent)
+    run_benchmarks(place, CONFIG, policy, SETTINGS, silent)
 
 
 def test_a_broken_off_run_ends_with_the_same_bytes(fresh, policy, result):
@@ -143,7 +145,7 @@ def test_a_broken_off_run_ends_with_the_same_bytes(fresh, policy, result):
     shutil.copytree(result.folder / "shards", target / "shards")
     (target / "shards" / "00002.parquet").unlink()
     kept = {path: path.stat().st_mtime_ns for path in (target / "shards").iterdir()}
-    run_benchmarks(fresh, policy, SETTINGS, silent)
+    run_benchmarks(fresh, CONFIG, policy, SETTINGS, silent)
     assert files_of(result.folder) == files_of(target)
     assert kept == {path: path.stat().st_mtime_ns for path in kept}
 
@@ -154,7 +156,7 @@ def test_progress_counts_kept_shards_as_done(fresh, policy, result):
     shutil.copytree(result.folder / "shards", target / "shards")
     (target / "shards" / "00003.parquet").unlink()
     told = []
-    run_benchmarks(fresh, policy, SETTINGS, lambda label, done, total: told.append((label, done, total)))
+    run_benchmarks(fresh, CONFIG, policy, SETTINGS, lambda label, done, total: told.append((label, done, total)))
     assert told == [("sums (warmup)", done, 40) for done in (12, 24, 36, 40)]
 
 
@@ -162,7 +164,7 @@ def test_a_table_with_holes_fills_what_it_can(place, policy):
     """The paper's table is filled where data are at hand; the rest is a hole with its reason, averages over it too."""
     write_benchmark(place.root, "math_500", sums())
     settings = replace(SETTINGS, benchmarks=(), preset="rlpr", samples=None, pass_at=None)
-    results = run_benchmarks(place, policy, settings, silent)
+    results = run_benchmarks(place, CONFIG, policy, settings, silent)
     page = write_score_table(place, [results], settings)
     cells = {cell["title"]: cell for cell in json.loads(page.with_suffix(".json").read_text())["table"]["warmup"]}
     assert results.results["math_500"].metrics["estimates"]["avg@2"]["value"] == cells["MATH-500"]["value"]
@@ -179,7 +181,7 @@ def test_part_of_a_table_leaves_the_rest_unasked(place, policy):
     """Naming benchmarks of a preset runs those alone, and the other columns say that nobody asked."""
     write_benchmark(place.root, "math_500", sums())
     settings = replace(SETTINGS, benchmarks=("math_500",), preset="rlpr", samples=None, pass_at=None)
-    results = run_benchmarks(place, policy, settings, silent)
+    results = run_benchmarks(place, CONFIG, policy, settings, silent)
     assert (["math_500"], {}) == (list(results.results), results.unavailable)
     page = write_score_table(place, [results], settings)
     assert "GPQA: not run" in page.read_text()
@@ -189,7 +191,7 @@ def test_a_prompt_without_room_is_missing_and_not_wrong(fresh, policy):
     """A prompt that leaves no room for the limit has no verdict and says why; the others are sampled."""
     long = {**sums()[0], "prompt_id": "long", "prompt": "1" * 600}
     write_benchmark(fresh.root, "sums", [sums()[1], long])
-    metrics = run_benchmarks(fresh, policy, SETTINGS, silent).results["sums"].metrics
+    metrics = run_benchmarks(fresh, CONFIG, policy, SETTINGS, silent).results["sums"].metrics
     assert metrics["missing_reasons"]["prompt too long"] == 0.5
     assert metrics["estimates"]["avg@4"]["num_prompts"] <= 1
     assert metrics["num_problems"] == 2
@@ -199,13 +201,13 @@ def test_an_unusable_reference_costs_only_its_own_problem(fresh, policy):
     """A reference that is no number makes its completions missing with a reason."""
     bad = {**sums()[0], "reference": "a dozen"}
     write_benchmark(fresh.root, "sums", [bad, *sums()[1:4]])
-    metrics = run_benchmarks(fresh, policy, SETTINGS, silent).results["sums"].metrics
+    metrics = run_benchmarks(fresh, CONFIG, policy, SETTINGS, silent).results["sums"].metrics
     assert metrics["missing_reasons"]["reference not usable"] == 0.25
 
 
 def test_a_policy_equals_itself_problem_by_problem(place, policy):
     """Comparing a policy with itself finds no change on any shared problem."""
-    results = run_benchmarks(place, policy, SETTINGS, silent)
+    results = run_benchmarks(place, CONFIG, policy, SETTINGS, silent)
     change = compare_benchmarks(results, results, confidence=0.9, seed=0)["sums"]
     assert (0.0, 0, 0, 1.0) == (change.mean, change.num_better, change.num_worse, change.mean_p_value)
 
@@ -225,7 +227,7 @@ def test_open_answers_are_scored_by_overlap(fresh, policy):
     ]
     write_benchmark(fresh.root, "samsum", rows)
     settings = replace(SETTINGS, benchmarks=("samsum",), preset="rrpo", samples=None, pass_at=None)
-    results = run_benchmarks(fresh, policy, settings, silent)
+    results = run_benchmarks(fresh, CONFIG, policy, settings, silent)
     metrics = results.results["samsum"].metrics
     rows = read_table(results.results["samsum"].folder / "samples.parquet").to_pylist()
     assert pytest.approx(sum(row["rouge1"] for row in rows) / 3) == metrics["estimates"]["rouge1"]["value"]

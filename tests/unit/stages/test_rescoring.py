@@ -28,7 +28,7 @@ def old(trained, tmp_path):
     ]
     (folder / "sums.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     settings = BenchmarkSettings(seed=1, benchmarks=("sums",), samples=2, max_tokens=3)
-    results = run_benchmarks(place, load_policy(place, trained.config, "warmup"), settings, silent)
+    results = run_benchmarks(place, trained.config, load_policy(place, trained.config, "warmup"), settings, silent)
     return place, results.results["sums"]
 
 

@@ -2,7 +2,9 @@
 
 import pytest
 
-from rangeline.suites.answer_extraction import closed_part, extract_bare_number, extract_choice, extract_hashed_number
+from rangeline.suites.answer_extraction import extract_bare_number, extract_hashed_number
+from rangeline.suites.choice_extraction import extract_choice
+from rangeline.suites.final_text import closed_part
 
 TAIL = "Then she counts the apples in the basket once more. " * 20
 

@@ -55,12 +55,12 @@ def test_worked_solution_serves_as_reference():
         (SUITES[0], "19\nas 12", True, 1.0, "right"),
         (SUITES[0], "12 + 7 = 1", True, None, "cut off"),
         (SUITES[0], "12 or 19", False, None, "ambiguous"),
-        (SUITES[0], "no idea", False, 0.0, "no answer found"),
+        (SUITES[0], "no idea", False, None, "no answer found"),
         (SUITES[1], "12 + 7\n#### 19", False, 1.0, "right"),
         (SUITES[1], "12 + 7\n#### 1", True, None, "cut off"),
         (SUITES[1], "#### 19\nThat is the numb", True, 1.0, "right"),
         (SUITES[1], "#### 18\nThat is the numb", True, 0.0, "wrong"),
-        (SUITES[1], "no idea", False, 0.0, "no answer found"),
+        (SUITES[1], "no idea", False, None, "no answer found"),
     ],
 )
 def test_verdicts_on_complete_and_cut_off_completions(suite, completion, truncated, reward, reason):

@@ -13,7 +13,7 @@ from rangeline.suites.base import ABSENT, AMBIGUOUS, Verdict, found, render_chat
         (found("4"), False, Verdict(reward=1.0, extracted="4", reason="right")),
         (found("4"), True, Verdict(reward=1.0, extracted="4", reason="right")),
         (found("5"), False, Verdict(reward=0.0, extracted="5", reason="wrong")),
-        (ABSENT, False, Verdict(reward=0.0, extracted=None, reason="no answer found")),
+        (ABSENT, False, Verdict(reward=None, extracted=None, reason="no answer found")),
         (ABSENT, True, Verdict(reward=None, extracted=None, reason="cut off")),
         (AMBIGUOUS, True, Verdict(reward=None, extracted=None, reason="cut off")),
         (AMBIGUOUS, False, Verdict(reward=None, extracted=None, reason="ambiguous")),
