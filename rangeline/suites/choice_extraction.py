@@ -40,8 +40,9 @@ _STANDS_ALONE = re.compile(
 _SECOND_CHOICE = re.compile(r"[)\]]?(?:,? or |,? and |/| or/and |, )[(\[]?[A-Z](?![\w'\u2019])(?! (?:am|think|will)\b)")
 _BARE_LETTER = re.compile(r"[(\[]?([A-Za-z])[)\].:]{0,2}")
 _LETTERED_LINE = re.compile(r"[(\[]?([A-Z])[)\].:]{1,2} ?\S")
+_LISTED_LINE = re.compile(rf"[(\[]?[A-Z]{_SECOND_CHOICE.pattern}")
 _LETTER_IN_PARENTHESES = re.compile(r"\(([A-Z])\)")
-_DENIED = re.compile(r"(?:not|never|neither|n't)\b", re.IGNORECASE)
+_DENIED = re.compile(r"(?:not|never|n't)\b", re.IGNORECASE)
 
 
 def _marks(plain: str) -> list[tuple[int, int, str]]:
@@ -136,6 +137,7 @@ def extract_choice(completion: str, num_options: int, options: Sequence[str] = (
     if bare and _BARE_LETTER.fullmatch(lines[0]):
         return _one_choice(bare[:1], allowed)
     lettered = [match[1] for line in lines if (match := _LETTERED_LINE.match(line))]
+    lettered += [match[0][-1] for line in lines if (match := _LISTED_LINE.match(line))]
     if bare or lettered:
         return _one_choice(bare + lettered, allowed)
     return _one_choice(_LETTER_IN_PARENTHESES.findall(plain), allowed)

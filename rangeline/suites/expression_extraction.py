@@ -9,13 +9,14 @@ answer. Nothing is compared here.
 import re
 
 from rangeline.suites.base import ABSENT, Extraction, found
+from rangeline.suites.expression_text import tidy_expression
 from rangeline.suites.final_text import ANSWER_WORDS, COPULAS, visible_text
 
 _BOX = re.compile(r"\\(?:f?boxed|framebox)\s*\{")
 _BETWEEN_BOXES = re.compile(
     r"[\s$,;.]*(?:\\(?:text|mathrm)\{\s*)?(?:and|or|,|;|\\quad|\\qquad|\\)?\s*\}?[\s$,;]*(?:and|or)?[\s$]*"
 )
-_TAGGED = re.compile(r"<answer>(.*?)</answer>", re.IGNORECASE | re.DOTALL)
+_TAGGED = re.compile(r"<answer>(.{0,2000}?)</answer>", re.IGNORECASE | re.DOTALL)
 _HASHES = re.compile(r"####+\s*:?\s*(\S[^\n]*)")
 _STATED = re.compile(
     rf"(?<![a-zA-Z])(?:{ANSWER_WORDS})(?![a-zA-Z{{])[*_\s]*(?:(?:to|for|of|zu|de|à)\s[^.\n:=$]{{1,60}}?\s(?=(?:{COPULAS})\b))?"
@@ -44,9 +45,13 @@ _MATHEMATICS = re.compile(r"\$\$(.+?)\$\$|(?<!\\)\$([^$\n]+)(?<!\\)\$|\\\((.+?)\
 _STATEMENT = re.compile(
     r".*(?:\b(?:is|are|equals|be|becomes|gives|get|obtain|yields|have)\b:?|[:\uff1a])\s+(.+)$", re.DOTALL
 )
-_PROSE = re.compile(r"(?<![\\a-zA-Z{])[a-zA-Z]{3,}(?![a-zA-Z}(])")
-_KNOWN_NAMES = re.compile(r"(?:arc)?(?:sin|cos|tan|sec|csc|cot)h?|ln|log|exp|sqrt|pi|theta|inf(?:inity)?|and|frac")
-_LONGEST = 400
+_TOKENS = re.compile(
+    r"[-+]? ?[0-9a-zA-Z(\[{|\\](?:\\[a-zA-Z]+|\\[{}|%]|[0-9]+(?:[.,][0-9]+)*%?|(?<![a-zA-Z])[a-zA-Z](?![a-zA-Z])|and|"
+    r"or|[-+*/^_=<>|(){}\[\],;: !'])*"
+)
+_LONGEST_UNMARKED = 120
+_LONGEST, _LONGEST_SENTENCE = 400, 600
+"""Characters of the longest answer, and of the text that is looked at for one."""
 
 
 def _boxes(text: str) -> list[tuple[int, int, str]] | None:
@@ -102,25 +107,34 @@ def _one_sentence(text: str) -> str:
 def _marked(text: str) -> tuple[int, str] | None:
     """Return place and text of the last mark that says something."""
     marks: list[tuple[int, str]] = [(match.start(), match[1]) for match in _TAGGED.finditer(text)]
-    marks += [(match.start(), _one_sentence(match[1])) for match in _HASHES.finditer(text)]
+    marks += [(match.start(), _one_sentence(match[1][:_LONGEST_SENTENCE])) for match in _HASHES.finditer(text)]
     for match in _STATED.finditer(text):
         announcement = text[match.start() : match.start("rest")]
         if _ANNOUNCED.search(announcement) is None:
             continue
-        said = _one_sentence(text[match.start("rest") :])
+        said = _one_sentence(text[match.start("rest") : match.start("rest") + _LONGEST_SENTENCE])
         if _DOUBT.match(said) is None and _BOX.search(said) is None:
             marks.append((match.start(), said))
     marks = [(place, said) for place, said in marks if _clean(said)]
     return max(marks, default=None)
 
 
+def _is_balanced(text: str) -> bool:
+    return all(text.count(opening) <= text.count(closing) for opening, closing in ("{}", "()")) and text.count(
+        "{"
+    ) == text.count("}")
+
+
 def _is_mathematics(text: str) -> bool:
-    """Say whether a text is an expression and not prose: no word but units and names of functions."""
-    words = [
-        word for word in _PROSE.findall(re.sub(r"\\text\s*\{[^{}]*\}", "", text)) if not _KNOWN_NAMES.fullmatch(word)
-    ]
-    has_value = re.search(r"[0-9]|\\[a-zA-Z]|^[a-zA-Z]$|pi|[+=^<>]", text) is not None
-    return has_value and (not words or re.fullmatch(r"[-$\\0-9.,/ ]+(?:[a-zA-Z]+\s?){1,2}", text) is not None)
+    """Say whether a text is an expression and not prose or noise: tokens of mathematics only, and a unit at most."""
+    text = tidy_expression(text) if len(text) <= _LONGEST_UNMARKED else ""
+    if not text or not _is_balanced(text) or _TOKENS.fullmatch(text) is None:
+        return False
+    # "a 4 x" is not how a product is written; "3 and 5" is a list.
+    joined = re.sub(r"(?<![a-zA-Z\\])(?:and|or)(?![a-zA-Z])", ",", text)
+    if re.search(r"(?<![\\a-zA-Z])[0-9a-zA-Z.]+ +[0-9a-zA-Z]", re.sub(r"\\[a-zA-Z]+ *", r"\\;", joined)):
+        return False
+    return re.search(r"[0-9]|\\(?:pi|infty|emptyset|sqrt|frac)|^-?[a-zA-Z]$|=", text) is not None
 
 
 def _unmarked(text: str) -> Extraction:
@@ -140,7 +154,7 @@ def _unmarked(text: str) -> Extraction:
     if whole and _is_mathematics(whole):
         return found(whole)
     formulas = [next(filter(None, groups)) for groups in _MATHEMATICS.findall(last)]
-    if len(formulas) == 1:
+    if len(formulas) == 1 and _is_mathematics(formulas[0]):
         return found(_clean(formulas[0]))
     ends = re.search(r"=\s*([^=]+)$", _clean(last))
     return found(_clean(ends[1])) if ends and _is_mathematics(_clean(ends[1])) else ABSENT
@@ -172,7 +186,7 @@ def extract_expression(completion: str) -> Extraction:
     >>> extract_expression("I do not know.").status, extract_expression(r"It is \boxed{42").status
     ('absent', 'absent')
     """
-    text = visible_text(completion)
+    text = re.sub(r"\n+", "\n", re.sub(r" ?\n ?", "\n", re.sub(r"[^\S\n]+", " ", visible_text(completion))))
     boxes = _boxes(text)
     if boxes is None:
         return ABSENT

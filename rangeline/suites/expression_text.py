@@ -28,6 +28,7 @@ _SAME = (
         " ",
     ),
     (re.compile(r"\\[dtc]frac(?![a-zA-Z])"), r"\\frac"),
+    (re.compile(r"\\[dt]binom(?![a-zA-Z])"), r"\\binom"),
     (re.compile(r"\\(?:leq|leqslant|leqq)(?![a-zA-Z])"), r"\\le "),
     (re.compile(r"\\(?:geq|geqslant|geqq)(?![a-zA-Z])"), r"\\ge "),
     (re.compile(r"\\neq(?![a-zA-Z])"), r"\\ne "),
@@ -56,6 +57,9 @@ _TRAILING_UNIT = re.compile(rf"(?<=[0-9}})\]a-z!.])\s*(?:{_UNIT_BOX}|{_DEGREE})\
 _PLAIN_UNIT = re.compile(r"^(.*[0-9})])\s+(?:[a-zA-Z]{2,}\.?(?:\^[0-9]|\^\{[0-9]\})?(?:\s+|/|$))+$")
 _LEADING_CURRENCY = re.compile(r"^(-?)\s*(?:\\\$|\$|€|£|\\(?:text|mathrm)\{\s*(?:\\?\$|USD|Rs\.?)\s*\})\s*(?=-?[0-9.])")
 _TEXT = re.compile(r"\\(?:text|mathrm|textrm|textbf|mathit|mbox|textit|mathsf|mathtt)\s*\{([^{}]*)\}")
+_SPACED_THOUSANDS = re.compile(r"(?<![0-9.,] )(?<![0-9.,])[0-9]{1,3}(?: [0-9]{3})+(?![0-9]| [0-9])")
+_SCIENTIFIC = re.compile(r"(?<![a-zA-Z0-9.])([0-9]+(?:\.[0-9]+)?)[eE]([+-]?[0-9]{1,4})(?![0-9a-zA-Z.])")
+_REPEATING = re.compile(r"(?<![0-9.])([0-9]*)\.([0-9]*)\\overline\{([0-9]+)\}")
 _FUNCTIONS = (
     "arcsin|arccos|arctan|sinh|cosh|tanh|sin|cos|tan|sec|csc|cot|ln|log|exp|sqrt|frac|binom|gcd|lcm|max|min|det"
 )
@@ -124,6 +128,14 @@ def _brace_macros(text: str) -> str:
     return "".join(parts) + text[place:]
 
 
+def _repeating(match: re.Match[str]) -> str:
+    """Return a repeating decimal as a fraction."""
+    whole, fixed, period = match.groups()
+    before = whole + fixed
+    above = int(before + period) - int(before or "0")
+    return rf"\frac{{{above}}}{{{10 ** len(fixed) * (10 ** len(period) - 1)}}}"
+
+
 def _strip_delimiters(text: str) -> str:
     text = re.sub(r"\\\[|\\\]|\\\(|\\\)|\$\$", " ", text.replace("**", "") if text.startswith("**") else text)
     text = _LEADING_CURRENCY.sub(r"\1", text.strip())
@@ -157,7 +169,7 @@ def tidy_expression(text: str) -> str:
     for pattern, writing in _SAME:
         text = pattern.sub(writing, text)
     text = re.sub(r"\s+", " ", text).strip().rstrip(".,;:").strip()
-    text = _strip_units(text)
+    text = _strip_units(_SPACED_THOUSANDS.sub(lambda match: match[0].replace(" ", ""), text))
     text = _TEXT.sub(lambda match: f" {match[1].strip()} ", text).strip()
     text = _strip_units(text.replace("\\%", "%"))
     if is_words(text):
@@ -165,6 +177,7 @@ def tidy_expression(text: str) -> str:
     text = _INFINITY.sub(r"\\infty ", text)
     text = _NAMED.sub(lambda match: "\\" + match[0] + ("" if match["function"] else " "), text)
     text = re.sub(r"(?<=[0-9a-zA-Z)}])\s*\*\s*", r" \\cdot ", text)
+    text = _SCIENTIFIC.sub(r"\1 \\cdot 10^{\2}", _REPEATING.sub(_repeating, text))
     text = re.sub(r"(?<![0-9.])([0-9]+) ([0-9]+)\s*/\s*([0-9]+)(?![0-9])", r"(\1+\\frac{\2}{\3})", text)
     text = re.sub(r"(?<![0-9.])([0-9]+)\s*(?=\\frac\s*\{?\s*[0-9])", r"\1", text)
     return re.sub(r"\s+", " ", _brace_macros(text)).strip()

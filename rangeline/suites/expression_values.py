@@ -28,6 +28,8 @@ _PRIMES = (2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53)
 _IMAGINARY = re.compile(r"(?<![a-zA-Z\\])i(?![a-zA-Z])|\\(?:imath|mathbb\{C\})")
 _INDEX = re.compile(r"_\s*\{?\s*i(?![a-zA-Z])")
 _IMAGINARY_FACTOR = re.compile(r"(?<=[0-9])\s*i(?![a-zA-Z])")
+_APART = re.compile(r"[0-9.] +[0-9.]")
+"""Two numbers side by side, which the grammar would multiply."""
 _BASE = re.compile(r"^(-?[0-9A-Fa-f]+)_\{?(?:[0-9]+|\\?[a-z]+)\}?$")
 
 
@@ -60,6 +62,8 @@ def parse_value(text: str) -> Any:
     UnreadableError
         If the text is no expression as a whole.
     """
+    if _APART.search(text):
+        raise UnreadableError(text)
     # math-verify reads LaTeX between dollar signs only; in this mode it takes the whole of it or nothing.
     whole = _IMAGINARY_FACTOR.sub(" i", _BASE.sub(r"\1", text))
     found = parse(
@@ -105,8 +109,15 @@ def _differ_exactly(first: Any, second: Any) -> bool:
         return False
 
 
-def constants_equal(first: Any, second: Any) -> bool:
+def constants_equal(first: Any, second: Any, *, exact: bool = True) -> bool:
     """Say whether two expressions without variables are one number.
+
+    Parameters
+    ----------
+    first, second
+        Expressions.
+    exact
+        True looks beyond 60 digits, where the two agree so far.
 
     Raises
     ------
@@ -127,6 +138,8 @@ def constants_equal(first: Any, second: Any) -> bool:
     size = max(sympy.Abs(a), sympy.Abs(b))
     if sympy.Abs(a - b) > _AGREEMENT * size and size > _NEGLIGIBLE:
         return False
+    if not exact and size > _NEGLIGIBLE:
+        return True
     if size > _EXACT_LIMIT:
         raise UndecidedError
     return not _differ_exactly(first, second)
@@ -178,7 +191,8 @@ def expressions_equal(first: Any, second: Any, *, complex_numbers: bool) -> bool
             continue
         if not complex_numbers and not (_is_real(a) and _is_real(b)):
             continue
-        if not constants_equal(a, b):
+        # Whole numbers are quick to look at exactly; one such point is enough.
+        if not constants_equal(a, b, exact=all(value.is_Integer for value in point.values())):
             return False
         num_agreed += 1
     if num_agreed >= _MIN_POINTS:

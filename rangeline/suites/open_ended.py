@@ -16,7 +16,7 @@ from rangeline.suites.base import ABSENT, Extraction, Verdict, found, render_cha
 from rangeline.suites.final_text import closed_part, visible_text
 
 SYSTEM_PROMPT = "Write the reply itself, without a preface."
-_MARK = re.compile(r"^\W*(?:summary|tl;?dr|answer)\W*:\W*", re.IGNORECASE | re.MULTILINE)
+_MARK = re.compile(r"^[^\w\n]{0,8}(?:summary|tl;?dr|answer)[^\w\n:]{0,8}:[^\w\n]{0,8}", re.IGNORECASE | re.MULTILINE)
 
 
 @lru_cache(maxsize=1)
