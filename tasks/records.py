@@ -7,10 +7,11 @@ from typing import Any
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
-from rangeline.lineage import MANIFEST_NAME, artifact_ref, read_manifest
+from rangeline.lineage import MANIFEST_NAME, artifact_ref, digest_json, read_manifest
+from rangeline.stages.benchmarking import PolicyResults
 from rangeline.stages.session import TrainingSession
 from rangeline.stages.workspace import Workspace
-from tasks.reporting import logger, show_table
+from tasks.reporting import logger, show_markdown, show_table
 from tasks.tracking import Tracker
 
 POLICY_MODEL = "rangeline-policy"
@@ -179,3 +180,34 @@ def record_evaluation(workspace_root: str, label: str, folder: str, metrics: dic
         for domain, values in metrics.items()
     ]
     show_table(f"evaluation-{label}", rows, f"Evaluation of {label}: mean over prompts, with clustered intervals")
+
+
+@task(name="record benchmarks", cache_policy=NO_CACHE, retries=2, retry_delay_seconds=2)
+def record_benchmarks(workspace_root: str, results: PolicyResults, asked: dict[str, Any], table: Path) -> None:
+    """Track one policy on its benchmarks: values with intervals, shares, rows and the table as artifacts."""
+    show_markdown(f"benchmarks-{results.label}", table.read_text(encoding="utf-8"), f"Evaluation of {results.label}")
+    tracker = Tracker.open(Path(workspace_root))
+    key = digest_json({"metrics": {name: item.metrics for name, item in results.results.items()}, "asked": asked})
+    if tracker.find_run("rangeline.benchmarks", key):
+        return
+    tags = {"rangeline.benchmarks": key, "rangeline.policy": results.label}
+    run_id = tracker.start_run(f"benchmarks {results.label}", kind="evaluate", tags=tags)
+    tracker.log_parameters(run_id, {**asked, "policy": results.label, "unavailable": results.unavailable})
+    for name, item in results.results.items():
+        flat = {f"{name}/{part}": item.metrics[part] for part in item.metrics if part.endswith("_share")}
+        for measure, estimate in item.metrics["estimates"].items():
+            for part in ("value", "lower", "upper", "num_prompts"):
+                flat[f"{name}/{_metric_name(measure)}/{part}"] = estimate[part]
+        tracker.log_metrics(run_id, flat, step=0)
+        tracker.log_inputs(run_id, read_manifest(item.folder / MANIFEST_NAME).outputs[:1], context="benchmark")
+        # Completions repeat their questions, and those of a private benchmark may be copied nowhere.
+        for file in ("metrics.json",) if item.metrics["private"] else ("metrics.json", "samples.parquet"):
+            tracker.log_file(run_id, item.folder / file, name)
+    for path in (table, table.with_suffix(".json")):
+        tracker.log_file(run_id, path)
+    tracker.end_run(run_id)
+
+
+def _metric_name(measure: str) -> str:
+    """Return a measure's name in letters that the tracking store takes: `g-pass@2(0.5)` is `g-pass_at_2_tau_0.5`."""
+    return measure.replace("@", "_at_").replace("(", "_tau_").replace(")", "")

@@ -17,7 +17,17 @@ from prefect.artifacts import (
 )
 from prefect.context import FlowRunContext
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    SpinnerColumn,
+    Task,
+    TextColumn,
+    TimeRemainingColumn,
+)
+from rich.text import Text
 
 logger = logging.getLogger("rangeline")
 console = Console(stderr=True)
@@ -29,13 +39,21 @@ _TOLD = ("Running stage", "Stage '")
 _STAGE_LINE = re.compile(r"progress (\S+) (\d+) (\d+)$")
 
 
+class RateColumn(ProgressColumn):
+    """Shows how many steps a second are done of late."""
+
+    def render(self, task: Task) -> Text:
+        """Return the rate, or nothing before there is one."""
+        return Text("" if task.speed is None else f"{task.speed:.2f}/s")
+
+
 class FlowProgress:
     """Shows the steps of one flow; make it with `flow_progress`."""
 
     def __init__(self, key: str, bar: Progress | None) -> None:
         self._bar = bar
         self._tasks: dict[str, Any] = {}
-        self._said: dict[str, float] = {}
+        self._said: dict[str, tuple[float, int]] = {}
         self._artifact: UUID | None = None
         self._sent = 0.0
         if FlowRunContext.get() is not None:
@@ -51,9 +69,11 @@ class FlowProgress:
             if done >= total:
                 self._bar.remove_task(self._tasks.pop(label))
         now = time.monotonic()
-        if self._bar is None and (done == total or now - self._said.get(label, 0.0) >= _LINE_EVERY_S):
-            self._said[label] = now
-            logger.info("%s: %d of %d", label, done, total)
+        said, before = self._said.get(label, (now - _LINE_EVERY_S, done))
+        if self._bar is None and (done == total or now - said >= _LINE_EVERY_S):
+            self._said[label] = now, done
+            rate = f", {(done - before) / (now - said):.2f} a second" if done > before and now > said else ""
+            logger.info("%s: %d of %d%s", label, done, total, rate)
 
     def line(self, text: str) -> None:
         """Take a line of a stage's output: its progress becomes a step, other lines are told as they are."""
@@ -84,7 +104,7 @@ def flow_progress(key: str) -> Iterator[FlowProgress]:
         yield progress
         progress.overall(1.0)
         return
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), RateColumn())
     with Progress(*columns, TimeRemainingColumn(), console=console, transient=True) as bar:
         progress = FlowProgress(key, bar)
         yield progress

@@ -9,6 +9,9 @@ import pytest
 
 HOMES = pytest.StashKey[Path]()
 
+# Set here, for the Hub's client reads it when the conftest of a room imports it, which comes before pytest_configure.
+os.environ["HF_HUB_OFFLINE"] = "1"
+
 
 def pytest_configure(config):
     """Send homes, caches and remotes of all tools to one folder, before any tool is imported."""

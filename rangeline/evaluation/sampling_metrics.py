@@ -12,6 +12,7 @@ Shapes: N rollouts flat, P prompts.
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from scipy.stats import norm, t
@@ -186,6 +187,30 @@ def clustered_interval(
     return float(lower), float(upper)
 
 
+def mean_estimate(
+    value_P: Sequence[float], *, confidence: float, seed: int, support: tuple[float, float] | None
+) -> Estimate:
+    """Return the mean over prompts with its clustered interval; without a prompt there is no value.
+
+    Parameters
+    ----------
+    value_P
+        One finite value a prompt that could be used.
+    confidence, seed, support
+        As in `clustered_interval`.
+
+    Examples
+    --------
+    >>> mean_estimate([], confidence=0.95, seed=0, support=(0, 1)).value is None
+    True
+    """
+    lower, upper = clustered_interval(
+        np.array(value_P, dtype=np.float64), confidence=confidence, seed=seed, support=support
+    )
+    mean = math.fsum(value_P) / len(value_P) if len(value_P) else None
+    return Estimate(value=mean, lower=lower, upper=upper, num_prompts=len(value_P))
+
+
 def evaluate_samples(
     reward_N: FloatArray, prompt_id_N: Sequence[str], *, ks: Sequence[int], confidence: float = 0.95, seed: int
 ) -> SamplingMetrics:
@@ -231,12 +256,7 @@ def evaluate_samples(
         raise BadInputError(msg)
     support = (0.0, 1.0) if all(0 <= value <= 1 for value in values) else None
 
-    def estimate(per_prompt: list[float]) -> Estimate:
-        value_P = np.array(per_prompt, dtype=np.float64)
-        lower, upper = clustered_interval(value_P, confidence=confidence, seed=seed, support=support)
-        mean = math.fsum(per_prompt) / len(per_prompt) if per_prompt else None
-        return Estimate(value=mean, lower=lower, upper=upper, num_prompts=len(per_prompt))
-
+    estimate = partial(mean_estimate, confidence=confidence, seed=seed, support=support)
     return SamplingMetrics(
         average=estimate([math.fsum(group) / len(group) for group in rows.values()]),
         pass_at_k={

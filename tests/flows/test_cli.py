@@ -17,6 +17,7 @@ COMMANDS = (
     "calibrate",
     "train",
     "evaluate",
+    "rescore",
     "nightly",
     "audit",
     "report",

@@ -3,7 +3,7 @@ import math
 import pytest
 
 from rangeline.errors import BadInputError
-from rangeline.evaluation.comparison import paired_difference
+from rangeline.evaluation.comparison import paired_difference, sign_flip_p_value
 
 BEFORE = {"a": 0.0, "b": 0.5, "c": 1.0, "d": 0.25}
 AFTER = {"a": 1.0, "b": 0.5, "c": 0.5, "d": 0.5}
@@ -67,3 +67,19 @@ def test_infinite_value_is_refused_with_its_prompt():
     """An infinite mean is a broken evaluation."""
     with pytest.raises(BadInputError, match=r"'after_by_prompt' must be finite, or NaN .*got inf \(prompt 'a'\)"):
         paired_difference({"a": 1.0}, {"a": math.inf}, seed=0)
+
+
+def test_nothing_moved_leaves_the_mean_test_without_evidence():
+    """Without a change both tests give 1."""
+    assert paired_difference(BEFORE, BEFORE, seed=0).mean_p_value == 1.0
+
+
+def test_drawn_test_is_reproducible_and_knows_no_order():
+    """The same changes in another order have the same drawn p-value."""
+    changes = [0.1 * i - 0.7 for i in range(24)]
+    assert sign_flip_p_value(changes, seed=3) == sign_flip_p_value(changes[::-1], seed=3)
+
+
+def test_drawn_test_is_never_zero():
+    """However large the change, a drawn p-value counts the observed pattern itself."""
+    assert 0 < sign_flip_p_value([1.0] * 40, seed=0) < 0.001

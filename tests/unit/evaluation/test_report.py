@@ -34,6 +34,7 @@ def paired(mean=0.1, lower=0.05, upper=0.15):
         lower=lower,
         upper=upper,
         p_value=0.02,
+        mean_p_value=0.03,
         num_shared=40,
         num_better=9,
         num_worse=2,

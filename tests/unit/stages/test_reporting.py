@@ -15,7 +15,7 @@ def _metrics(value, num=4):
     return {"num_prompts": num, "average": {"value": value, "lower": 0.0, "upper": 1.0, "num_prompts": num}}
 
 
-DIFFERENCE = {"mean": 0.25, "lower": 0.0, "upper": 0.5, "p_value": 0.5, "confidence": 0.95}
+DIFFERENCE = {"mean": 0.25, "lower": 0.0, "upper": 0.5, "p_value": 0.5, "mean_p_value": 0.5, "confidence": 0.95}
 COUNTS = {"num_shared": 4, "num_better": 2, "num_worse": 0, "num_unshared": 0}
 PAIRED = {"all": PairedDifference(**DIFFERENCE, **COUNTS)}
 
