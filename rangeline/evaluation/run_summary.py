@@ -163,6 +163,7 @@ METRICS = (
     Metric("advantage/sign_flips", "sign flips", "count", "Rewards and advantages"),
     Metric("advantage/median_pair_weight", "median pair weight", "number", "Rewards and advantages"),
     Metric("advantage/active_share", "active", "share", "Rewards and advantages"),
+    Metric("advantage/rms", "RMS", "number", "Rewards and advantages"),
     Metric("train/accuracy", "audit accuracy", "share", "Policy"),
     Metric("policy/loss", "loss", "number", "Policy"),
     Metric("policy/grad_norm", "gradient norm", "number", "Policy"),

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from rangeline.advantage_scale import matching_factor, root_mean_square, scaled
 from rangeline.advantages import compute_advantages, count_sign_flips, median_pair_weight
 from rangeline.config import PipelineConfig
 from rangeline.conformal.coverage import coverage_report, covered_N
@@ -24,7 +25,7 @@ from rangeline.errors import CalibrationError
 from rangeline.lineage import MANIFEST_NAME, atomic_write, read_manifest, write_json, write_manifest
 from rangeline.policy.checkpoint import prune
 from rangeline.policy.worker import PolicyWorker
-from rangeline.records import CoverageReport, PromptRow, RewardIntervals
+from rangeline.records import CoverageReport, FloatArray, PromptRow, RewardIntervals
 from rangeline.rewards.judge_interval import judge_intervals
 from rangeline.rewards.source import merge
 from rangeline.rewards.verifiable import verifier_intervals
@@ -231,6 +232,8 @@ class Iteration:
             alpha=self.config.intervals.alpha,
         )
         midpoint = compute_advantages(intervals, estimator="dr_grpo", reduction="middle")
+        factor = self._scale_factor(advantages.value_N, midpoint.value_N)
+        advantages = scaled(advantages, factor)
         write_advantages(self.folder / "advantages.parquet", advantages, midpoint=midpoint.value_N)
         valid = ~intervals.missing_N
         write_json(
@@ -244,10 +247,24 @@ class Iteration:
                 "advantage/median_pair_weight": median_pair_weight(
                     intervals, form=settings.form, reference_width=settings.reference_width
                 ),
-                "advantage/rms": float(np.sqrt(np.mean(advantages.value_N**2))),
+                "advantage/rms": root_mean_square(advantages.value_N),
+                "advantage/midpoint_rms": root_mean_square(midpoint.value_N),
+                "advantage/scale": factor,
             },
         )
         return bool((advantages.value_N != 0).any())
+
+    def _scale_factor(self, value_N: FloatArray, midpoint_N: FloatArray) -> float | None:
+        """Return what advantages are multiplied by; None while nothing asks for a factor, or nothing can give one."""
+        kind = self.config.advantages.advantage_scale
+        if kind == "none":
+            return None
+        before = self.run.iteration(self.number - 1) / "credit.json"
+        if kind == "match_initial" and before.is_file():
+            kept = json.loads(before.read_text(encoding="utf-8"))["advantage/scale"]
+            if kept is not None:
+                return float(kept)
+        return matching_factor(value_N, midpoint_N)
 
     def update(self, worker: PolicyWorker, progress: Progress) -> None:
         """Update the policy, write its checkpoint, then the manifest that closes the iteration."""
