@@ -190,6 +190,7 @@ class RunRecord:
             "design": run.design,
             "method": run.method.name,
             "rewards": run.method.rewards,
+            "estimator": run.config.advantages.estimator,
             "role": run.role,
             "seed": run.seed,
             "learning_rate": run.config.objective.learning_rate,

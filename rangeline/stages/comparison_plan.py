@@ -203,7 +203,7 @@ class RunPlan:
 def run_settings(
     plan: ComparisonPlan, base: Mapping[str, Any], design: str, seed: int, *, method: MethodPlan | None = None
 ) -> dict[str, Any]:
-    """Return the settings of one seed of a design, or of a method on it, over `base`, the workspace's and the plan's."""
+    """Return the settings of a design's seed, or of a method on it, over `base`, the workspace's and the plan's."""
     values = merge(merge(base, plan.designs[design].settings), {"seed": seed})
     return merge(values, method.settings) if method else values
 
