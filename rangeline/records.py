@@ -20,6 +20,8 @@ UNKNOWN = -1
 """Level of a coordinate that the judge could not answer; a level of its own, never the value 0."""
 
 FinishReason = Literal["stop", "length"]
+Reserved = Literal["train", "policy", "ratio", "warmup", "source", "calibration", "audit", "evaluation"]
+"""What a prompt's owner keeps it for: a pool by name, or `train` for whichever pool the split sends it to."""
 
 
 def _frozen_array(values: Any, dtype: Any) -> NDArray[Any]:
@@ -69,7 +71,7 @@ class PromptRow:
     domain: str = "default"
     reference: str | None = None
     """The known right answer; None on unlabelled prompts."""
-    share: Literal["train", "audit", "evaluation"] = "train"
+    share: Reserved = "train"
     """What the row's owner reserved it for; `train` rows are split by hash."""
     metadata: dict[str, Any] = field(default_factory=dict)
 

@@ -31,7 +31,14 @@ def start_tracking(session: TrainingSession) -> str:
     run_id = tracker.start_run(folder.name, kind="train", tags={"rangeline.run": key})
     # These may differ between two sittings of one run; parameters may not.
     free: Any = {
-        "train": {"iterations", "on_alarm", "keep_checkpoints", "max_silent_iterations"},
+        "train": {
+            "iterations",
+            "on_alarm",
+            "keep_checkpoints",
+            "max_silent_iterations",
+            "checkpoint_every",
+            "evaluate_every",
+        },
         "coverage": True,
         "evaluate": True,
     }

@@ -11,18 +11,19 @@ import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, NoReturn, cast
+from typing import Any, NoReturn, cast
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from rangeline.errors import DataContractError
-from rangeline.records import ChatMessage, PromptRow
+from rangeline.records import ChatMessage, PromptRow, Reserved
 
 FIELDS = ("prompt_id", "prompt", "prompt_format", "suite", "domain", "reference", "share", "metadata")
 """Known fields; `prompt_format` is `chat` where a table stores chat messages as JSON text, else `text`."""
 ROLES = ("system", "user", "assistant")
-SHARES = ("train", "audit", "evaluation")
+UNLABELLED_SHARES = ("policy", "ratio")
+SHARES = ("train", *UNLABELLED_SHARES, "warmup", "source", "calibration", "audit", "evaluation")
 SHOWN_CHARACTERS = 80
 _TABLE_SCHEMA = pa.schema([(name, pa.string()) for name in FIELDS])
 
@@ -209,7 +210,9 @@ def _parse_row(row: _Row) -> PromptRow:
     row.check_names()
     share = row.one_of("share", SHARES)
     reference = row.reference()
-    if share != "train" and reference is None:
+    if share in UNLABELLED_SHARES and reference is not None:
+        row.fail("reference", f"be absent where 'share' is {share}", reference)
+    if share not in ("train", *UNLABELLED_SHARES) and reference is None:
         row.fail("reference", f"be present where 'share' is {share}", None)
     return PromptRow(
         prompt_id=row.text("prompt_id"),
@@ -217,7 +220,7 @@ def _parse_row(row: _Row) -> PromptRow:
         suite=row.text("suite"),
         domain=row.text("domain", "default"),
         reference=reference,
-        share=cast(Literal["train", "audit", "evaluation"], share),
+        share=cast(Reserved, share),
         metadata=row.metadata(),
     )
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from rangeline.errors import BadInputError, ConfigError, DataContractError, ReferenceCheckError
-from rangeline.prompts.contract import SHARES, parse_rows
+from rangeline.prompts.contract import parse_rows
 from rangeline.prompts.duplicates import find_duplicates, near_duplicate_clusters, normalise_text
 from rangeline.records import PromptRow
 from rangeline.seeds import seed_of
@@ -27,6 +27,7 @@ __all__ = [
 ]
 
 GENERATOR_FIELDS = ("name", "size", "options", "domain", "labelled", "share", "seed")
+GENERATOR_SHARES = ("train", "audit", "evaluation")
 GENERATED_SUITE = "reasoning_gym"
 DRAWS_PER_PROBLEM = 20
 """Draws allowed for each distinct problem: past this a generator has little new to say."""
@@ -173,7 +174,7 @@ def _read_generator(spec: Mapping[str, Any], number: int) -> _Generator:
     for field, rule, ok in (
         ("name", "be the name of a reasoning-gym dataset", isinstance(name, str) and bool(name)),
         ("size", "be an integer >= 1", type(one.size) is int and one.size >= 1),
-        ("share", f"be one of {', '.join(SHARES)}", one.share in SHARES),
+        ("share", f"be one of {', '.join(GENERATOR_SHARES)}", one.share in GENERATOR_SHARES),
         ("labelled", f"be true where 'share' is {one.share}", one.labelled or one.share == "train"),
     ):
         if not ok:

@@ -41,7 +41,8 @@ PLAIN_TEMPLATE = (
 """Rendering for base models: contents parted by a blank line, closed by a line end, no role names."""
 
 _PACKAGE_PREFIX = "package:"
-_COMPLETE = "COMPLETE"
+COMPLETE = "COMPLETE"
+"""Marker, written last, of a model folder that was made here."""
 _FILES = (
     *("*.safetensors", "*.safetensors.index.json", "config.json", "generation_config.json", "tokenizer*.json"),
     *("*.jinja", "chat_template.json", "special_tokens_map.json", "added_tokens.json"),
@@ -234,7 +235,7 @@ def _from_package(name: str, cache_dir: Path) -> Path:
         msg = f"'model' must be a package with one .gguf file; got {len(found)} in '{name}'. Name another model."
         raise ModelLoadError(msg)
     target = cache_dir / _sha256(found[0])[:16]
-    if not (target / _COMPLETE).is_file():
+    if not (target / COMPLETE).is_file():
         _convert(name, found[0], target)
     return target
 
@@ -255,18 +256,19 @@ def _convert(name: str, gguf: Path, target: Path) -> None:
             plain.load_state_dict(packed.state_dict())
             plain.save_pretrained(str(folder))
             tokenizer.save_pretrained(str(folder))
-        (folder / _COMPLETE).touch()
-        _put_in_place(folder, target)
+        (folder / COMPLETE).touch()
+        put_in_place(folder, target)
 
 
-def _put_in_place(folder: Path, target: Path) -> None:
-    if target.exists() and not (target / _COMPLETE).is_file():
+def put_in_place(folder: Path, target: Path) -> None:
+    """Give a finished folder its name; where another process was first, its folder stays."""
+    if target.exists() and not (target / COMPLETE).is_file():
         shutil.rmtree(target)
     try:
         os.replace(folder, target)  # noqa: PTH105 - named for its atomicity
     except OSError:
         # Another process converted the same file first; its folder is as good.
-        if not (target / _COMPLETE).is_file():
+        if not (target / COMPLETE).is_file():
             raise
 
 

@@ -18,7 +18,7 @@ from rangeline.records import FloatArray, JudgmentTable, RolloutSet
 from rangeline.rewards.judge_interval import ScoreScale
 from rangeline.stages.data import read_pool
 from rangeline.stages.judging import (
-    FrozenJudge,
+    Judge,
     Verdicts,
     encode_rows,
     judge_all,
@@ -96,7 +96,7 @@ def fresh_calibration(
 
 
 def _sample_and_judge(
-    workspace: Workspace, config: PipelineConfig, judge: FrozenJudge, progress: Progress
+    workspace: Workspace, config: PipelineConfig, judge: Judge, progress: Progress
 ) -> dict[str, tuple[RolloutSet, JudgmentTable, Verdicts]]:
     policy, engine = load_sampler(config, workspace.warmup / "policy")
     result = {}
@@ -208,7 +208,7 @@ def calibrate(workspace: Workspace, config: PipelineConfig, progress: Progress) 
     """Roll out the warmed-up policy on source and calibration prompts, judge, fit, freeze; write `data/calibration`."""
     judge = open_judge(workspace, config.judge, trust_remote_code=config.policy.trust_remote_code)
     judged = _sample_and_judge(workspace, config, judge, progress)
-    judge_facts = {"model": config.judge.model, "rubric_sha256": judge.rubric.digest, "digest": judge.scorer.digest}
+    judge_facts = {"model": config.judge.model, "rubric_sha256": judge.rubric.digest, "digest": judge.model_digest}
     pairs = {pool: (judgments, verdicts.truth_N) for pool, (_, judgments, verdicts) in judged.items()}
     result = fit_calibration(pairs["source"], pairs["calibration"], config.calibrate, config.seed)
     outputs = _write_calibration(workspace.calibration, judged, result)
@@ -298,12 +298,12 @@ def anchors(workspace: Workspace, config: PipelineConfig, progress: Progress) ->
     rollouts = read_rollouts(folder / "source_rollouts.parquet")
     truth = read_truth(folder / "source_truth.parquet")
     kept: list[int] = []
-    counts: dict[tuple[str, float], int] = {}
+    counts: dict[tuple[str, bool], int] = {}
     for i, prompt_id in enumerate(rollouts.prompt_id_N):
         progress("anchors", i + 1, len(rollouts))
         if np.isnan(truth[i]):
             continue
-        key = (prompt_id, float(truth[i]))
+        key = (prompt_id, bool(truth[i] == 1))
         counts[key] = counts.get(key, 0) + 1
         if counts[key] <= config.calibrate.anchors_per_prompt:
             kept.append(i)

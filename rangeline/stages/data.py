@@ -18,6 +18,7 @@ from rangeline.prompts.pools import POOLS, prove_disjoint, require_pools, split_
 from rangeline.records import PromptRow
 from rangeline.stages.tables import read_table
 from rangeline.stages.workspace import Workspace
+from rangeline.suites.candidate_world import World, make_world, world_prompts
 from rangeline.suites.registry import get_suite
 
 
@@ -33,18 +34,43 @@ def read_prompts(path: Path) -> tuple[PromptRow, ...]:
 
 
 def generate(workspace: Workspace, config: PipelineConfig) -> None:
-    """Write the problems of the configured generators to `data/generated`."""
+    """Write the problems of the configured generators and world to `data/generated`."""
     generators = [item.model_dump() for item in config.data.generators]
     problems = [asdict(row) for row in generate_problems(generators, config.seed)] if generators else []
+    outputs: dict[Path, int | None] = {}
+    settings = config.data.world
+    if settings is not None:
+        world = make_world(settings.design, settings.words, seed=config.seed)
+        problems += world_prompts(world, settings.model_dump(), settings.candidates)
+        write_json(workspace.world, world.to_json())
+        outputs[workspace.world] = None
     target = workspace.generated / "problems.jsonl"
     atomic_write(target, "".join(json.dumps(row, ensure_ascii=False, sort_keys=True) + "\n" for row in problems))
     write_manifest(
         workspace.generated / MANIFEST_NAME,
         workspace.root,
         kind="generated",
-        outputs={target: len(problems)},
-        parameters={"seed": config.seed, "generators": generators},
+        outputs={target: len(problems), **outputs},
+        parameters={
+            "seed": config.seed,
+            "generators": generators,
+            "world": None if settings is None else settings.model_dump(),
+        },
     )
+
+
+def read_world(workspace: Workspace) -> World:
+    """Read the hidden order of a workspace's world.
+
+    Raises
+    ------
+    ConfigError
+        When the workspace has no world.
+    """
+    if not workspace.world.is_file():
+        msg = f"'data.world' must be set and prepared; got no '{workspace.world}'. Set it and run 'rangeline prepare'."
+        raise ConfigError(msg)
+    return World.from_json(json.loads(workspace.world.read_text(encoding="utf-8")))
 
 
 def _source_files(workspace: Workspace, config: PipelineConfig) -> list[Path]:
@@ -55,10 +81,10 @@ def _source_files(workspace: Workspace, config: PipelineConfig) -> list[Path]:
             msg = f"'data.files' must lie in '{workspace.raw}'; got '{name}'. Copy the file there, so that DVC sees it."
             raise ConfigError(msg)
         files.append(path)
-    if config.data.generators:
+    if config.data.generators or config.data.world:
         files.insert(0, workspace.generated / "problems.jsonl")
     if not files:
-        msg = "'data' must name generators or files; got neither. Set data.files in params.yaml."
+        msg = "'data' must name generators, files or a world; got none. Set data.files in params.yaml."
         raise ConfigError(msg)
     return files
 
@@ -80,7 +106,7 @@ def ingest(workspace: Workspace, config: PipelineConfig) -> None:
     write_json(rejects, [{"prompt_id": item.prompt_id, "reason": item.reason} for item in report.rejected])
     cluster_file = workspace.prompts / "clusters.json"
     write_json(cluster_file, dict(zip((row.prompt_id for row in kept), clusters, strict=True)))
-    parents = [workspace.generated / MANIFEST_NAME] if config.data.generators else []
+    parents = [workspace.generated / MANIFEST_NAME] if config.data.generators or config.data.world else []
     write_manifest(
         workspace.prompts / MANIFEST_NAME,
         workspace.root,

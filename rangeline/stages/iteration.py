@@ -32,7 +32,7 @@ from rangeline.rewards.verifiable import verifier_intervals
 from rangeline.seeds import stream
 from rangeline.stages.calibration import Calibration
 from rangeline.stages.data import read_pool
-from rangeline.stages.judging import FrozenJudge, encode_rows, judge_all, plan_of, verify_rollouts
+from rangeline.stages.judging import Judge, encode_rows, judge_all, plan_of, verify_rollouts
 from rangeline.stages.progress import Progress
 from rangeline.stages.run import RunFolder
 from rangeline.stages.tables import (
@@ -50,6 +50,8 @@ from rangeline.stages.tables import (
 from rangeline.stages.workspace import Workspace
 
 SHARES = ("policy", "ratio", "audit")
+MEASURED = ("oracle.json", "evaluation.json")
+"""Measurements made after the update, which nothing but the metrics reads."""
 
 
 def pick_rows(rows: Sequence[PromptRow], count: int, *, seed: int, purpose: str, iteration: int) -> list[PromptRow]:
@@ -118,7 +120,7 @@ class Iteration:
             )
             write_rollouts(self.folder / f"{share}_rollouts.parquet", rollouts)
 
-    def judge(self, judge: FrozenJudge, calibration: Calibration, progress: Progress) -> None:
+    def judge(self, judge: Judge, calibration: Calibration, progress: Progress) -> None:
         """Map the rollouts of every share to judgment states.
 
         Raises
@@ -267,7 +269,7 @@ class Iteration:
         return matching_factor(value_N, midpoint_N)
 
     def update(self, worker: PolicyWorker, progress: Progress) -> None:
-        """Update the policy, write its checkpoint, then the manifest that closes the iteration."""
+        """Update the policy from the advantages."""
         rollouts = read_rollouts(self.folder / "policy_rollouts.parquet")
         advantages = read_advantages(self.folder / "advantages.parquet")
         batch = worker.batch(rollouts, advantages, max_tokens=self.config.sampling.max_tokens)
@@ -278,12 +280,25 @@ class Iteration:
         facts.pop("seconds")
         # An update that was not made has no loss; its zeros are no measurements.
         write_json(self.folder / "update.json", {"skipped": True} if report.skipped else facts)
-        checkpoint = self.run.checkpoint(self.number)
-        worker.save(checkpoint, {"iteration": self.number, "run": self.run.name})
-        atomic_write(self.folder / "checkpoint.json", (checkpoint / "COMPLETE").read_bytes())
+
+    @property
+    def is_saved(self) -> bool:
+        """Whether this iteration ends with a checkpoint: every so many do, and the last."""
+        train = self.config.train
+        return self.number % train.checkpoint_every == 0 or self.number == train.iterations
+
+    def close(self, worker: PolicyWorker) -> None:
+        """Write the checkpoint where one is due, the metrics, then the manifest that closes the iteration."""
+        # What an interrupted sitting left of this iteration says nothing of this one's checkpoint.
+        (self.folder / "checkpoint.json").unlink(missing_ok=True)
+        if self.is_saved:
+            checkpoint = self.run.checkpoint(self.number)
+            worker.save(checkpoint, {"iteration": self.number, "run": self.run.name})
+            atomic_write(self.folder / "checkpoint.json", (checkpoint / "COMPLETE").read_bytes())
         write_json(self.folder / "metrics.json", self._metrics())
         self._close()
-        prune(self.run.root / "checkpoints", keep_last=self.config.train.keep_checkpoints)
+        if self.is_saved:
+            prune(self.run.root / "checkpoints", keep_last=self.config.train.keep_checkpoints)
 
     def _parents(self) -> list[Path]:
         before = self.run.iteration(self.number - 1) / MANIFEST_NAME if self.number > 1 else None
@@ -303,10 +318,9 @@ class Iteration:
             "credit.json",
             "update.json",
             "metrics.json",
-            "checkpoint.json",
         )
-        # The gate is the pipeline's, and not every iteration recalibrates.
-        optional = ("gate.json", "monitor.json", "recalibration.parquet")
+        # The gate is the pipeline's, and not every iteration recalibrates, is evaluated or ends with a checkpoint.
+        optional = ("checkpoint.json", "gate.json", "monitor.json", "recalibration.parquet", *MEASURED)
         gate = [name for name in optional if (self.folder / name).is_file()]
         names = [*tables, "advantages.parquet", "audit_coverage.parquet", *documents, *gate]
         calibration = read_manifest(self.workspace.calibration / MANIFEST_NAME)
@@ -367,6 +381,7 @@ class Iteration:
             **{f"ratio/{name}": overlap[name] for name in overlap if name not in ("num_source", "num_target")},
             **self._watched(),
             **read("credit.json"),
+            **{name: value for path in MEASURED if (self.folder / path).is_file() for name, value in read(path).items()},
             "judge/unknown_share": judgments.unknown_share,
             **{f"policy/{name}": value for name, value in update.items() if name != "skipped"},
             "train/accuracy": float(np.mean(known)) if known else None,

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -15,14 +15,20 @@ from rangeline.judge.cache import VerdictCache
 from rangeline.judge.judgment import judge_digest, judge_rollouts
 from rangeline.judge.option_scorer import ChoiceJudge, OptionScorer
 from rangeline.judge.rubric import Rubric, parse_rubric
+from rangeline.judge.synthetic import SyntheticJudge
 from rangeline.prompts.duplicates import text_of
 from rangeline.records import UNKNOWN, BoolArray, FloatArray, JudgmentTable, PromptRow, RolloutSet, SamplingPlan
 from rangeline.rollout.engine import EncodedPrompt
 from rangeline.rollout.pretrained import Pretrained, encode_prompt, load_pretrained
 from rangeline.rollout.transformers_engine import TransformersEngine
+from rangeline.stages.data import read_world
 from rangeline.stages.progress import Progress
 from rangeline.stages.workspace import Workspace, model_cache
+from rangeline.suites.candidate_choice import candidates_of
 from rangeline.suites.registry import get_suite
+
+SYNTHETIC = "synthetic"
+"""Judge of `data.world`, in place of a model."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +43,30 @@ class Verdicts:
     """True where nobody could give a reward: cut off before an answer, or several answers. Missing, never 0."""
 
 
+class Judge(Protocol):
+    """What maps rollouts to judgment states, whatever stands behind it."""
+
+    @property
+    def rubric(self) -> Rubric:
+        """Return the questions."""
+
+    @property
+    def model_digest(self) -> str:
+        """Return the identity of who answers them."""
+
+    @property
+    def digest(self) -> str:
+        """Return the identity of both together, as judgment tables carry it."""
+
+    def states(
+        self, rollouts: RolloutSet, rows: Mapping[str, PromptRow], verdicts: Verdicts, progress: Progress, label: str
+    ) -> JudgmentTable:
+        """Return the judgment state of every rollout."""
+
+
 @dataclass(frozen=True, slots=True)
 class FrozenJudge:
-    """A judge ready to ask: rubric, scorer, cache."""
+    """A model as judge, ready to ask: rubric, scorer, cache."""
 
     rubric: Rubric
     scorer: OptionScorer
@@ -47,9 +74,60 @@ class FrozenJudge:
     max_missing_share: float
 
     @property
+    def model_digest(self) -> str:
+        """Identity of the model."""
+        return self.scorer.digest
+
+    @property
     def digest(self) -> str:
-        """Identity of model and rubric together, as judgment tables carry it."""
+        """Identity of model and rubric together."""
         return judge_digest(self.scorer, self.rubric)
+
+    def states(
+        self, rollouts: RolloutSet, rows: Mapping[str, PromptRow], verdicts: Verdicts, progress: Progress, label: str
+    ) -> JudgmentTable:
+        """Ask the model what is not in the cache."""
+        return judge_rollouts(
+            rollouts,
+            prompt_text={prompt_id: text_of(rows[prompt_id]) for prompt_id in set(rollouts.prompt_id_N)},
+            extracted_N=verdicts.extracted_N,
+            rubric=self.rubric,
+            judge=self.scorer,
+            cache=self.cache,
+            max_missing_share=self.max_missing_share,
+            progress=partial(progress, label),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class WorldJudge:
+    """The synthetic judge of a workspace's world."""
+
+    judge: SyntheticJudge
+
+    @property
+    def rubric(self) -> Rubric:
+        """The coordinates it fills."""
+        return self.judge.rubric
+
+    @property
+    def model_digest(self) -> str:
+        """Identity of the world it looks into."""
+        return self.judge.world.digest
+
+    @property
+    def digest(self) -> str:
+        """Identity of world and rubric together."""
+        return self.judge.digest
+
+    def states(
+        self, rollouts: RolloutSet, rows: Mapping[str, PromptRow], verdicts: Verdicts, progress: Progress, label: str
+    ) -> JudgmentTable:
+        """Look the chosen words up."""
+        candidates = {prompt_id: candidates_of(rows[prompt_id]) for prompt_id in set(rollouts.prompt_id_N)}
+        table = self.judge.judge(rollouts, candidates=candidates, extracted_N=verdicts.extracted_N)
+        progress(label, len(rollouts), len(rollouts))
+        return table
 
 
 def to_accelerator(model: Any) -> Any:
@@ -112,13 +190,15 @@ def verify_rollouts(rollouts: RolloutSet, rows: Mapping[str, PromptRow]) -> Verd
     return Verdicts(tuple(extracted), truth, tuple(reasons), unscorable)
 
 
-def open_judge(workspace: Workspace, config: JudgeConfig, *, trust_remote_code: bool = False) -> FrozenJudge:
-    """Load the rubric and the judge model, and open the verdict cache.
+def open_judge(workspace: Workspace, config: JudgeConfig, *, trust_remote_code: bool = False) -> Judge:
+    """Load the rubric and the judge: a model with its verdict cache, or the synthetic judge of the world.
 
     Raises
     ------
     ModelLoadError
         When the rubric file or the model cannot be read.
+    ConfigError
+        When a synthetic judge has no world, or a rubric that it cannot fill.
     """
     path = workspace.root / config.rubric
     try:
@@ -127,6 +207,8 @@ def open_judge(workspace: Workspace, config: JudgeConfig, *, trust_remote_code: 
         msg = f"Rubric '{path}' must be a readable text file; got {error}. Set judge.rubric to an existing file."
         raise ModelLoadError(msg) from error
     rubric = parse_rubric(text, source=config.rubric)
+    if config.model == SYNTHETIC:
+        return WorldJudge(SyntheticJudge(read_world(workspace), rubric))
     pretrained = load_pretrained(
         config.model, dtype=config.dtype, trust_remote_code=trust_remote_code, cache_dir=model_cache()
     )
@@ -136,7 +218,7 @@ def open_judge(workspace: Workspace, config: JudgeConfig, *, trust_remote_code: 
 
 
 def judge_all(
-    judge: FrozenJudge,
+    judge: Judge,
     rollouts: RolloutSet,
     rows: Mapping[str, PromptRow],
     verdicts: Verdicts,
@@ -144,16 +226,7 @@ def judge_all(
     label: str,
 ) -> JudgmentTable:
     """Map every rollout to its judgment state; what nobody could score is missing, whatever the judge says."""
-    table = judge_rollouts(
-        rollouts,
-        prompt_text={prompt_id: text_of(rows[prompt_id]) for prompt_id in set(rollouts.prompt_id_N)},
-        extracted_N=verdicts.extracted_N,
-        rubric=judge.rubric,
-        judge=judge.scorer,
-        cache=judge.cache,
-        max_missing_share=judge.max_missing_share,
-        progress=partial(progress, label),
-    )
+    table = judge.states(rollouts, rows, verdicts, progress, label)
     missing_N = table.missing_N | verdicts.unscorable_N
     levels_NK = np.where(missing_N[:, None], UNKNOWN, table.levels_NK)
     return replace(table, missing_N=missing_N, levels_NK=levels_NK)

@@ -17,7 +17,9 @@ from rangeline.rollout.pretrained import resolve_dtype
 from rangeline.stages.workspace import Workspace
 
 # These say how long or how strictly a run goes on, not what an iteration computes: a run may be resumed with others.
-_FREE_TRAIN_SETTINGS = frozenset({"iterations", "on_alarm", "keep_checkpoints", "max_silent_iterations"})
+_FREE_TRAIN_SETTINGS = frozenset(
+    {"iterations", "on_alarm", "keep_checkpoints", "max_silent_iterations", "checkpoint_every", "evaluate_every"}
+)
 _FREE_SECTIONS = frozenset({"coverage", "evaluate"})
 
 

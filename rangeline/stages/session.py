@@ -3,6 +3,7 @@
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cached_property
 from types import TracebackType
 from typing import Self
 
@@ -10,11 +11,16 @@ from rangeline.config import PipelineConfig
 from rangeline.conformal.coverage import AlarmState
 from rangeline.conformal.intervals import require_calibration_rows
 from rangeline.errors import NoSignalError
+from rangeline.lineage import write_json
 from rangeline.policy.checkpoint import prune
+from rangeline.policy.supervised import SupervisedRow
 from rangeline.records import CoverageReport
 from rangeline.stages.calibration import Calibration, fresh_calibration, load_calibration, read_truth
-from rangeline.stages.iteration import Iteration
+from rangeline.stages.data import read_pool, read_world
+from rangeline.stages.evaluation import reference_probabilities, reference_rows
+from rangeline.stages.iteration import MEASURED, Iteration
 from rangeline.stages.judging import open_judge
+from rangeline.stages.oracle import observe
 from rangeline.stages.progress import Progress, silent
 from rangeline.stages.run import OpenedRun, open_run
 from rangeline.stages.tables import read_judgments, write_table
@@ -143,15 +149,17 @@ class TrainingSession:
         return fresh_calibration(self.calibration, judged, self.config.intervals.alpha)
 
     def _restore_calibration(self) -> None:
-        """Go back to the newest recalibration of a resumed run; what an interrupted iteration left is no longer so."""
+        """Go back to the newest recalibration of a resumed run; what iterations left that will be made anew is no longer so."""
         for number in range(self.opened.done, 0, -1):
             if (self.iteration(number).folder / "recalibration.parquet").is_file():
                 self.calibration = self._fresh(number)
                 break
-        (self.iteration(self.opened.done + 1).folder / "recalibration.parquet").unlink(missing_ok=True)
+        for number in range(self.opened.done + 1, self.config.train.iterations + 1):
+            for name in ("recalibration.parquet", *MEASURED):
+                (self.iteration(number).folder / name).unlink(missing_ok=True)
 
     def update(self, number: int) -> None:
-        """Step 5: advantages, policy update, checkpoint, manifest.
+        """Step 5: advantages, policy update, measurements, checkpoint where one is due, manifest.
 
         Raises
         ------
@@ -169,6 +177,24 @@ class TrainingSession:
                 )
                 raise NoSignalError(msg)
             iteration.update(self.worker, self.progress)
+        with self.timed("measure_s"):
+            self._measure(iteration)
+        with self.timed("save_s"):
+            iteration.close(self.worker)
+
+    def _measure(self, iteration: Iteration) -> None:
+        """Look at what was done, after the update, so that nothing seen here can reach it."""
+        if self.workspace.world.is_file():
+            observe(read_world(self.workspace), iteration)
+        every = self.config.train.evaluate_every
+        if every and iteration.number % every == 0:
+            value_P = reference_probabilities(self.worker.model, self._evaluation_rows, self.config)
+            write_json(iteration.folder / "evaluation.json", {"evaluation/accuracy": float(value_P.mean())})
+
+    @cached_property
+    def _evaluation_rows(self) -> list[SupervisedRow]:
+        rows = read_pool(self.workspace, "evaluation")[: self.config.evaluate.max_prompts]
+        return reference_rows(self.worker.tokenizer, rows, self.config)
 
     def _silent_before(self, number: int) -> int:
         """Count the iterations right before this one that had no advantage."""

@@ -1,18 +1,38 @@
-"""Warm-up stage: supervised training of the starting policy on the labelled warm-up pool."""
+"""Warm-up stage: supervised training of the starting policy, on references or on the form of an answer alone.
 
-from typing import cast
+A policy that learns the form alone answers with any listed word, each alike: it stands for a pretrained model, and so
+depends on the vocabulary and the warm-up settings, never on the seed or the hidden order of a world. It is made once
+for them, in the model cache, and copied from there.
+"""
 
-from rangeline.config import PipelineConfig
-from rangeline.lineage import MANIFEST_NAME, write_manifest
+import json
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any, cast
+
+from rangeline.config import PipelineConfig, WorldConfig
+from rangeline.errors import ConfigError
+from rangeline.lineage import MANIFEST_NAME, digest_json, write_json, write_manifest
 from rangeline.policy.supervised import SupervisedRow
 from rangeline.policy.trainer import UpdateSettings
 from rangeline.policy.worker import PolicyWorker, SamplerDtype
-from rangeline.rollout.pretrained import encode_prompt, encode_target, resolve_dtype
+from rangeline.records import PromptRow
+from rangeline.rollout.fresh_model import PREFIX, fresh_model
+from rangeline.rollout.pretrained import COMPLETE, encode_prompt, encode_target, folder_digest, put_in_place, resolve_dtype
 from rangeline.seeds import stream
 from rangeline.stages.data import read_pool
 from rangeline.stages.progress import Progress
 from rangeline.stages.workspace import Workspace, model_cache
+from rangeline.suites.candidate_choice import PROMPT_END
+from rangeline.suites.candidate_world import SUITE, draw_lists
+from rangeline.suites.candidate_words import WORDS
 from rangeline.suites.registry import get_suite
+
+_START_SEED = 0
+"""Of random weights and of the lists that teach the form: the start is one for all runs."""
 
 
 def load_worker(config: PipelineConfig, name: str, *, learning_rate: float | None = None) -> PolicyWorker:
@@ -35,29 +55,128 @@ def load_worker(config: PipelineConfig, name: str, *, learning_rate: float | Non
     )
 
 
-def warmup(workspace: Workspace, config: PipelineConfig, progress: Progress) -> None:
-    """Train the policy on the references of the warm-up pool, one answer a prompt; write `models/warmup`."""
+def base_model(config: PipelineConfig) -> str:
+    """Return the name or folder of the untrained policy; a fresh one is made where it is not there yet.
+
+    Raises
+    ------
+    ConfigError
+        When a fresh policy has no world to take its words from.
+    """
+    policy = config.policy
+    if not policy.model.startswith(PREFIX):
+        return policy.model
+    words = (*WORDS[: _world(config).words], PROMPT_END.strip())
+    folder = fresh_model(policy.model, policy.architecture, words, seed=_START_SEED, cache_dir=model_cache())
+    return str(folder)
+
+
+def _world(config: PipelineConfig) -> WorldConfig:
+    if config.data.world is None:
+        msg = (
+            f"'data.world' must be set where the policy is '{config.policy.model}' or warmup.teaches is "
+            f"'{config.warmup.teaches}'; got none. Set it, or take a pretrained policy and references."
+        )
+        raise ConfigError(msg)
+    return config.data.world
+
+
+def _example(worker: PolicyWorker, row: PromptRow, answer: str) -> SupervisedRow:
+    prompt_ids = encode_prompt(worker.tokenizer, get_suite(row.suite).render(row))
+    return SupervisedRow(prompt_ids=prompt_ids, target_ids=encode_target(worker.tokenizer, answer))
+
+
+def _reference_batches(
+    workspace: Workspace, config: PipelineConfig, worker: PolicyWorker
+) -> tuple[int, Iterator[list[SupervisedRow]]]:
     settings = config.warmup
     rows = read_pool(workspace, "warmup")
-    worker = load_worker(config, config.policy.model, learning_rate=settings.learning_rate)
-    examples = []
-    for row in rows:
-        suite = get_suite(row.suite)
-        prompt_ids = encode_prompt(worker.tokenizer, suite.render(row))
-        target_ids = encode_target(worker.tokenizer, suite.render_reference(row))
-        examples.append(SupervisedRow(prompt_ids=prompt_ids, target_ids=target_ids))
+    examples = [_example(worker, row, get_suite(row.suite).render_reference(row)) for row in rows]
     steps_an_epoch = -(-len(examples) // settings.batch_size) if examples else 0
+
+    def batches() -> Iterator[list[SupervisedRow]]:
+        for epoch in range(settings.epochs):
+            order = stream(config.seed, "warmup", epoch).permutation(len(examples))
+            for step in range(steps_an_epoch):
+                chosen = order[step * settings.batch_size : (step + 1) * settings.batch_size]
+                yield [examples[i] for i in chosen]
+
+    return settings.epochs * steps_an_epoch, batches()
+
+
+def _format_batches(config: PipelineConfig, worker: PolicyWorker) -> tuple[int, Iterator[list[SupervisedRow]]]:
+    settings, world = config.warmup, _world(config)
+
+    def batches() -> Iterator[list[SupervisedRow]]:
+        rng = stream(_START_SEED, "warmup", "format")
+        lists = draw_lists(WORDS[: world.words], world.candidates, rng)
+        for _ in range(settings.steps):
+            batch = []
+            for listed in islice(lists, settings.batch_size):
+                row = PromptRow(prompt_id="format", prompt=" ".join(listed), suite=SUITE)
+                batch.append(_example(worker, row, listed[int(rng.integers(len(listed)))]))
+            yield batch
+
+    return settings.steps, batches()
+
+
+def _train(worker: PolicyWorker, batches: Iterator[Sequence[SupervisedRow]], steps: int, progress: Progress) -> Any:
     losses = []
-    for epoch in range(settings.epochs):
-        order = stream(config.seed, "warmup", epoch).permutation(len(examples))
-        for step in range(steps_an_epoch):
-            chosen = order[step * settings.batch_size : (step + 1) * settings.batch_size]
-            report = worker.supervised_step([examples[i] for i in chosen])
-            losses.append(report.loss)
-            progress("warm up", epoch * steps_an_epoch + step + 1, settings.epochs * steps_an_epoch)
-    folder = workspace.warmup / "policy"
+    for step, rows in enumerate(batches):
+        losses.append(worker.supervised_step(rows).loss)
+        progress("warm up", step + 1, steps)
+    return {
+        "base_sha256": worker.model_digest,
+        "steps": len(losses),
+        "first_loss": losses[0] if losses else None,
+        "last_loss": losses[-1] if losses else None,
+    }
+
+
+def _save(worker: PolicyWorker, folder: Path) -> None:
     worker.model.save_pretrained(folder)
     worker.tokenizer.save_pretrained(folder)
+
+
+def _warm_start(config: PipelineConfig, progress: Progress) -> Path:
+    """Return the cached folder of a policy that knows the form of an answer."""
+    base = base_model(config)
+    settings = config.warmup.model_dump(mode="json", include={"steps", "learning_rate", "batch_size"})
+    world = _world(config).model_dump(include={"words", "candidates"})
+    policy = config.policy.model_dump(mode="json", exclude={"prompts_per_batch", "sampler_dtype"})
+    precision = resolve_dtype(config.policy.precision)
+    key = digest_json([settings, world, policy, precision, config.objective.max_grad_norm, _base_key(base)])
+    target = model_cache() / f"warm-{key[:16]}"
+    if not (target / COMPLETE).is_file():
+        worker = load_worker(config, base, learning_rate=config.warmup.learning_rate)
+        steps, batches = _format_batches(config, worker)
+        facts = _train(worker, batches, steps, progress)
+        with tempfile.TemporaryDirectory(prefix=".warming-", dir=model_cache()) as temporary:
+            folder = Path(temporary) / target.name
+            _save(worker, folder / "policy")
+            write_json(folder / "facts.json", facts)
+            (folder / COMPLETE).touch()
+            put_in_place(folder, target)
+    return target
+
+
+def _base_key(base: str) -> str:
+    return folder_digest(Path(base)) if Path(base).is_dir() else base
+
+
+def warmup(workspace: Workspace, config: PipelineConfig, progress: Progress) -> None:
+    """Train the policy on the references of the warm-up pool or on the form of an answer; write `models/warmup`."""
+    settings = config.warmup
+    folder = workspace.warmup / "policy"
+    if settings.teaches == "format":
+        start = _warm_start(config, progress)
+        shutil.copytree(start / "policy", folder, dirs_exist_ok=True)
+        facts = json.loads((start / "facts.json").read_text(encoding="utf-8"))
+    else:
+        worker = load_worker(config, base_model(config), learning_rate=settings.learning_rate)
+        steps, batches = _reference_batches(workspace, config, worker)
+        facts = _train(worker, batches, steps, progress)
+        _save(worker, folder)
     write_manifest(
         workspace.warmup / MANIFEST_NAME,
         workspace.root,
@@ -70,11 +189,5 @@ def warmup(workspace: Workspace, config: PipelineConfig, progress: Progress) -> 
             "policy": config.policy.model_dump(mode="json"),
             "warmup": settings.model_dump(mode="json"),
         },
-        facts={
-            "base_model": config.policy.model,
-            "base_sha256": worker.model_digest,
-            "steps": len(losses),
-            "first_loss": losses[0] if losses else None,
-            "last_loss": losses[-1] if losses else None,
-        },
+        facts={"base_model": config.policy.model, **facts},
     )

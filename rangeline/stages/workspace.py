@@ -47,6 +47,11 @@ class Workspace:
         return self.root / "data" / "generated"
 
     @property
+    def world(self) -> Path:
+        """The hidden order of a synthetic world: for the stages that make its prompts, judge it or look behind it."""
+        return self.generated / "world.json"
+
+    @property
     def raw(self) -> Path:
         """Files that a person put in."""
         return self.root / "data" / "raw"

@@ -1,8 +1,8 @@
 """The Suite protocol: how a family of prompts is asked, answered and checked.
 
-A verdict is 1.0 or 0.0 where an answer could be read, and missing (None) where it could not be: a completion that was
-cut off or that gives several answers says nothing about the policy's knowledge. A complete completion without any
-answer is 0.0, so that silence is never the better choice. Nothing is divided; no partial credit is given.
+A verdict lies in [0, 1] where an answer could be read, and is missing (None) where it could not be: a completion that
+was cut off or that gives several answers says nothing about the policy's knowledge. A complete completion without any
+answer is 0.0, so that silence is never the better choice. Nothing is divided; partial credit is a suite's own matter.
 """
 
 from collections.abc import Callable
@@ -36,11 +36,11 @@ class Verdict:
     """Reward of one completion under the rule of its suite."""
 
     reward: float | None
-    """1.0 right, 0.0 wrong; None is missing and nobody may average it."""
+    """1.0 right, 0.0 wrong, between them for partial credit; None is missing and nobody may average it."""
     extracted: str | None
     """The answer that was compared; None unless one was found."""
     reason: str
-    """One of `right`, `wrong`, `no answer found`, `cut off`, `ambiguous`."""
+    """One of `right`, `partly right`, `wrong`, `no answer found`, `cut off`, `ambiguous`."""
 
 
 class Suite(Protocol):

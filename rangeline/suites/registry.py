@@ -10,12 +10,14 @@ from types import MappingProxyType
 
 from rangeline.errors import ConfigError
 from rangeline.suites.base import Suite
+from rangeline.suites.candidate_choice import CandidateChoice
 from rangeline.suites.grade_school_math import GradeSchoolMath
 from rangeline.suites.multiple_choice import MultipleChoice
 from rangeline.suites.reasoning_gym import ReasoningGym
 
 _FACTORIES: Mapping[str, Callable[[], Suite]] = MappingProxyType(
     {
+        "candidate_choice": CandidateChoice,
         "grade_school_math": GradeSchoolMath,
         "multiple_choice": MultipleChoice,
         "reasoning_gym": ReasoningGym,

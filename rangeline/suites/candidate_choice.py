@@ -1,0 +1,93 @@
+"""Choose one of N listed words, without being told by what rule.
+
+The reward is ``(N - 1 - rank) / (N - 1)`` for a listed word, rank 0 being the best, and 0 for any other reply; nothing
+is divided further. The prompt is the list and nothing else; the reference is the same words, best first.
+Only the first word of a completion is read: what follows it is no second choice.
+"""
+
+from rangeline.errors import DataContractError
+from rangeline.records import ChatMessage, PromptRow
+from rangeline.suites.base import ABSENT, Extraction, Verdict, found, require_reference
+from rangeline.suites.candidate_world import SUITE, rank_rewards
+
+PROMPT_END = " >"
+"""Closes the list, so that the choice comes next."""
+
+
+def candidates_of(row: PromptRow) -> tuple[str, ...]:
+    """Return the listed words of a row, in their order.
+
+    Raises
+    ------
+    DataContractError
+        If the prompt is a chat, or does not list two or more distinct words.
+    """
+    listed = tuple(row.prompt.split()) if isinstance(row.prompt, str) else ()
+    if len(listed) < 2 or len(set(listed)) < len(listed):
+        msg = (
+            f"'prompt' must list 2 or more distinct words; got {str(row.prompt)[:80]!r} (prompt '{row.prompt_id}'). "
+            "Correct the row or choose another suite."
+        )
+        raise DataContractError(msg)
+    return listed
+
+
+class CandidateChoice:
+    """Suite of word lists whose answer is one listed word, rewarded by its rank."""
+
+    name = SUITE
+
+    def render(self, row: PromptRow) -> tuple[ChatMessage, ...]:
+        """Return the list, closed by a mark."""
+        return (ChatMessage("user", " ".join(candidates_of(row)) + PROMPT_END),)
+
+    def render_reference(self, row: PromptRow) -> str:
+        """Return the best word."""
+        return self._ranking(row)[0]
+
+    def extract(self, completion: str, row: PromptRow, *, truncated: bool = False) -> Extraction:
+        """Return the first word of a completion, listed or not.
+
+        A word at the very end of a cut-off completion is read where it cannot have become another listed word.
+        """
+        words = completion.split()
+        if not words:
+            return ABSENT
+        word = words[0]
+        may_go_on = truncated and completion.endswith(word) and len(words) == 1
+        if may_go_on and any(item.startswith(word) and item != word for item in candidates_of(row)):
+            return ABSENT
+        return found(word)
+
+    def canonical(self, answer: str) -> str:
+        """Return the word itself."""
+        return answer
+
+    def verify(self, completion: str, row: PromptRow, *, truncated: bool = False) -> Verdict:
+        """Return the reward of the chosen word by its rank.
+
+        Raises
+        ------
+        BadInputError
+            If the row has no reference.
+        DataContractError
+            If the reference is not the listed words, each once.
+        """
+        rewards = rank_rewards(self._ranking(row))
+        answer = self.extract(completion, row, truncated=truncated).value
+        if answer is None:
+            cut = Verdict(reward=None, extracted=None, reason="cut off")
+            return cut if truncated else Verdict(reward=0.0, extracted=None, reason="no answer found")
+        reward = rewards.get(answer, 0.0)
+        reason = "right" if reward == 1 else "partly right" if reward > 0 else "wrong"
+        return Verdict(reward=reward, extracted=answer, reason=reason)
+
+    def _ranking(self, row: PromptRow) -> tuple[str, ...]:
+        ranking = tuple(require_reference(row).split())
+        if sorted(ranking) != sorted(candidates_of(row)):
+            msg = (
+                f"'reference' must be the listed words, best first; got {row.reference!r:.80} (prompt "
+                f"'{row.prompt_id}'). Correct the row."
+            )
+            raise DataContractError(msg)
+        return ranking
