@@ -276,6 +276,34 @@ def _accuracy(values: dict[str, Any]) -> str:
 
 
 @app.command()
+def compare(
+    plan: Annotated[Path, typer.Argument(help="Plan file, such as configs/compare/table1.yaml", exists=True)],
+    workspace: WorkspaceOption = Path(),
+    assignments: SetOption = None,
+    processes: Annotated[int, typer.Option("--processes", "-p", min=0, help="Runs at once; 0: one a core")] = 0,
+    quiet: QuietOption = False,
+    debug: DebugOption = False,
+) -> None:
+    """Compare methods over seeds on the same data, start and sampling streams; the same command resumes."""
+
+    def work(place: Workspace, settings: PipelineConfig) -> None:
+        from flows.compare_runs import CompareRequest
+        from flows.compare_runs import compare as flow
+
+        asked = CompareRequest(
+            workspace=str(place.root), plan=str(plan.resolve()), processes=processes, settings=tuple(assignments or ())
+        )
+        results = flow(asked)
+        typer.echo("\n".join(results.findings))
+        say_table([("page", str(results.page)), ("table", str(results.page.with_name("table.md")))])
+        if results.failures:
+            typer.secho(f"{len(results.failures)} of the runs failed; they are named above and on the page", err=True)
+            raise typer.Exit(3)
+
+    in_workspace(work, workspace, quiet=quiet, debug=debug)
+
+
+@app.command()
 def nightly(workspace: WorkspaceOption = Path(), quiet: QuietOption = False, debug: DebugOption = False) -> None:
     """Do the night's work now: new data, calibration, training, evaluation, promotion through the gates."""
 

@@ -10,6 +10,7 @@ Shapes: S seeds, W windows between two looks.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -244,7 +245,7 @@ def _accuracy_curve(runs: Sequence[Run]) -> Curve:
 
 def _coverage_curve(runs: Sequence[Run], share: str) -> Curve:
     looks = _look_iterations(runs[0])
-    windows = list(zip(looks, looks[1:], strict=False))
+    windows = list(pairwise(looks))
     points = [
         mean_over_seeds(
             [_coverage([row for row in _iterations(run) if low < row["iteration"] <= high], share) for run in runs]

@@ -19,9 +19,10 @@ from rangeline.records import PromptRow, RolloutSet
 from rangeline.rewards.verifiable import verifier_intervals
 from rangeline.seeds import stream
 from rangeline.stages.comparison_plan import Role, RunPlan
-from rangeline.stages.comparison_rows import JUDGED, row_of, true_rewards
+from rangeline.stages.comparison_rows import JUDGED, policy_truth, row_of
 from rangeline.stages.comparison_runs import RESULT, TIMINGS, Looks, result_path
 from rangeline.stages.data import read_pool
+from rangeline.stages.evaluation import reference_probabilities, reference_rows
 from rangeline.stages.iteration import Iteration
 from rangeline.stages.judging import encode_rows, plan_of, verify_rollouts
 from rangeline.stages.progress import Progress
@@ -31,7 +32,7 @@ from rangeline.stages.workspace import Workspace
 
 _ROWS = "rows.json"
 _KEPT_ITERATIONS = 4
-"""A resumed run looks back this far: for silent iterations, the monitor's state, and the manifest before."""
+"""Kept before a checkpoint: a resumed run looks back for silent iterations, the monitor's state and a manifest."""
 
 
 def is_validation(prompt_id: str, share: float) -> bool:
@@ -119,7 +120,7 @@ def replace_rewards(iteration: Iteration, run: RunPlan) -> None:
     if run.method.rewards == "random":
         rewards = _noise(rollouts, run.seed, iteration.number)
     else:
-        truth = true_rewards(rollouts, {row.prompt_id: row for row in iteration.rows["policy"]})
+        truth = policy_truth(iteration, rollouts)
         if truth is None:
             msg = f"Method '{run.method.name}' must have true rewards of policy prompts; got none. Leave it out."
             raise ConfigError(msg)
@@ -163,11 +164,17 @@ class RunRecord:
         write_json(self._folder / TIMINGS, self._timings)
         write_json(self._folder / _ROWS, self._rows)
         if not self._looks.keep_files:
-            old = self._session.opened.folder.iteration(number - _KEPT_ITERATIONS)
-            shutil.rmtree(old, ignore_errors=True)
+            every = self._run.config.train.checkpoint_every
+            saved = number - number % every
+            for old in range(saved - every - _KEPT_ITERATIONS, saved - _KEPT_ITERATIONS + 1):
+                shutil.rmtree(self._session.opened.folder.iteration(old), ignore_errors=True)
 
     def _look(self) -> dict[str, Any]:
         session, settings = self._session, self._run.config
+        if settings.evaluate.method == "probability":
+            rows = reference_rows(session.worker.tokenizer, self._held_out, settings)
+            value_P = reference_probabilities(session.worker.model, rows, settings)
+            return {"accuracy": float(value_P.mean()), "reward": None, "unscored_share": None}
         rollouts = session.worker.generate(
             encode_rows(self._held_out, session.worker.tokenizer),
             plan_of(settings, group_size=settings.evaluate.samples),

@@ -1,6 +1,5 @@
 """The numbers that a comparison keeps of one iteration, some of them from the truth, read after the fact."""
 
-from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -10,19 +9,26 @@ import numpy as np
 from rangeline.conformal.coverage import covered_N
 from rangeline.evaluation.comparison_statistics import count_flips
 from rangeline.lineage import digest_file, digest_json
-from rangeline.records import FloatArray, PromptRow, RewardIntervals, RolloutSet
+from rangeline.records import FloatArray, RewardIntervals, RolloutSet
 from rangeline.stages.calibration import read_truth
+from rangeline.stages.data import read_world
 from rangeline.stages.iteration import SHARES, Iteration
 from rangeline.stages.judging import verify_rollouts
+from rangeline.stages.oracle import true_rewards
 from rangeline.stages.tables import read_intervals, read_rollouts, read_table
 
 JUDGED = "judged_intervals.parquet"
 """Where the judge's intervals of the policy share lie when a method trains on other rewards."""
 
 
-def true_rewards(rollouts: RolloutSet, rows: Mapping[str, PromptRow]) -> FloatArray | None:
-    """Return the true reward of every rollout, NaN where not known; None where none is known."""
-    truth = verify_rollouts(rollouts, rows).truth_N
+def policy_truth(iteration: Iteration, rollouts: RolloutSet) -> FloatArray | None:
+    """Return the true reward of every policy rollout, NaN where not known; None where none is known.
+
+    A word world knows all of them; elsewhere only the labelled prompts that the settings mix in have one.
+    """
+    if iteration.workspace.world.is_file():
+        return true_rewards(read_world(iteration.workspace), iteration, "policy", rollouts)
+    truth = verify_rollouts(rollouts, {row.prompt_id: row for row in iteration.rows["policy"]}).truth_N
     return truth if np.isfinite(truth).any() else None
 
 
@@ -52,7 +58,7 @@ def row_of(iteration: Iteration) -> dict[str, Any]:
     """Return the numbers of one iteration: those it measured itself, and, after the fact, those of the truth."""
     folder, metrics = iteration.folder, iteration.metrics()
     rollouts = read_rollouts(folder / "policy_rollouts.parquet")
-    truth = true_rewards(rollouts, {row.prompt_id: row for row in iteration.rows["policy"]})
+    truth = policy_truth(iteration, rollouts)
     judged = folder / JUDGED
     intervals = read_intervals(judged if judged.is_file() else folder / "policy_intervals.parquet")
     row: dict[str, Any] = {
