@@ -294,10 +294,11 @@ def compare(
             workspace=str(place.root), plan=str(plan.resolve()), processes=processes, settings=tuple(assignments or ())
         )
         results = flow(asked)
-        typer.echo("\n".join(results.findings))
-        say_table([("page", str(results.page)), ("table", str(results.page.with_name("table.md")))])
-        if results.failures:
-            typer.secho(f"{len(results.failures)} of the runs failed; they are named above and on the page", err=True)
+        page = Path(results["page"])
+        typer.echo("\n".join(results["findings"]))
+        say_table([("page", str(page)), ("table", str(page.with_name("table.md")))])
+        if failures := results["failures"]:
+            typer.secho(f"{len(failures)} failed: {'; '.join(sorted(failures))}", err=True)
             raise typer.Exit(3)
 
     in_workspace(work, workspace, quiet=quiet, debug=debug)

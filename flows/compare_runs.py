@@ -25,10 +25,10 @@ class CompareRequest(DataRequest):
 
 
 @flow(name="compare", description=__doc__)
-def compare(request: CompareRequest) -> Any:
+def compare(request: CompareRequest) -> dict[str, Any]:
     """Conduct a comparison, or what is left of it; return where its results lie and what failed."""
     processes = request.processes or len(os.sched_getaffinity(0))
     conduct_comparison(request.workspace, request.plan, processes, request.settings)
     results = write_comparison(request.workspace, request.plan)
     record_comparison(request.workspace, request.plan)
-    return results
+    return {"page": results.page, "findings": results.findings, "failures": dict(results.failures)}

@@ -52,12 +52,17 @@ def band(value: SeedMean, ends: tuple[float | None, float | None]) -> str:
 
 def change(value: SeedDifference | None) -> str:
     """Write a difference in percentage points with its interval."""
-    if value is None:
-        return DASH
-    inside = (
-        "" if value.lower is None or value.upper is None else f" [{100 * value.lower:+.1f}, {100 * value.upper:+.1f}]"
-    )
-    return f"{100 * value.mean:+.1f}{inside}"
+    return DASH if value is None else f"{_points(value.mean)}{_between(value)}"
+
+
+def _points(share: float) -> str:
+    """Write a difference of shares in points; what rounds to zero has no sign."""
+    points = round(100 * share, 1)
+    return f"{points:+.1f}" if points else "0.0"
+
+
+def _between(value: SeedDifference) -> str:
+    return "" if value.lower is None or value.upper is None else f" [{_points(value.lower)}, {_points(value.upper)}]"
 
 
 def wins(value: SeedDifference | None) -> str:
