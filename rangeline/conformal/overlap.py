@@ -136,7 +136,12 @@ def pareto_k(log_weight_C: ArrayLike) -> float | None:
 
 
 def overlap_report(
-    ratio: DensityRatio, source_SK: ArrayLike, target_DK: ArrayLike, calibration_CK: ArrayLike
+    ratio: DensityRatio,
+    source_SK: ArrayLike,
+    target_DK: ArrayLike,
+    calibration_CK: ArrayLike,
+    *,
+    cross_validate: bool = True,
 ) -> OverlapReport:
     """Report how well source states cover target states.
 
@@ -146,6 +151,8 @@ def overlap_report(
         Ratio fitted on these pools.
     source_SK, target_DK, calibration_CK
         [S, K], [D, K] and [C, K] states; at least one row each. Weights are those of the calibration rows, clipped.
+    cross_validate
+        False leaves the AUC out, which fits the classifier once a fold.
 
     Returns
     -------
@@ -174,7 +181,7 @@ def overlap_report(
         clipped_target_share=float(ratio.clipped_N(target).mean()),
         mean_source_weight=float(np.exp(ratio.log_ratio(source)).mean()),
         pareto_k=pareto_k(log_weight_C),
-        classifier_auc=_cross_validated_auc(ratio, source, target),
+        classifier_auc=_cross_validated_auc(ratio, source, target) if cross_validate else None,
         unseen_target_share=float(count_U2[count_U2[:, 0] == 0, 1].sum() / len(target)),
         num_unseen_levels=num_unseen_levels(source, target),
         separable=not bool((count_U2 > 0).all(axis=1).any()),

@@ -8,6 +8,7 @@ nothing learns from; and by the method named `oracle`, whose policy rewards are 
 
 import json
 import shutil
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -15,16 +16,18 @@ import numpy as np
 
 from rangeline.errors import ConfigError
 from rangeline.lineage import digest_bytes, digest_json, write_json
+from rangeline.policy.supervised import SupervisedRow
 from rangeline.records import PromptRow, RolloutSet
 from rangeline.rewards.verifiable import verifier_intervals
 from rangeline.seeds import stream
 from rangeline.stages.comparison_plan import Role, RunPlan
-from rangeline.stages.comparison_rows import JUDGED, policy_truth, row_of
+from rangeline.stages.comparison_rows import row_of
 from rangeline.stages.comparison_runs import RESULT, TIMINGS, Looks, result_path
-from rangeline.stages.data import read_pool
+from rangeline.stages.data import read_pool, read_world
 from rangeline.stages.evaluation import reference_probabilities, reference_rows
 from rangeline.stages.iteration import Iteration
 from rangeline.stages.judging import encode_rows, plan_of, verify_rollouts
+from rangeline.stages.oracle import JUDGED, true_rewards
 from rangeline.stages.progress import Progress
 from rangeline.stages.session import TrainingSession
 from rangeline.stages.tables import read_intervals, read_rollouts, write_intervals
@@ -112,7 +115,7 @@ def replace_rewards(iteration: Iteration, run: RunPlan) -> None:
     Raises
     ------
     ConfigError
-        The suite has no oracle.
+        The workspace has no world, and so no oracle.
     """
     path = iteration.folder / "policy_intervals.parquet"
     write_intervals(iteration.folder / JUDGED, read_intervals(path))
@@ -120,10 +123,7 @@ def replace_rewards(iteration: Iteration, run: RunPlan) -> None:
     if run.method.rewards == "random":
         rewards = _noise(rollouts, run.seed, iteration.number)
     else:
-        truth = policy_truth(iteration, rollouts)
-        if truth is None:
-            msg = f"Method '{run.method.name}' must have true rewards of policy prompts; got none. Leave it out."
-            raise ConfigError(msg)
+        truth = true_rewards(read_world(iteration.workspace), iteration, "policy", rollouts)
         rewards = [None if np.isnan(value) else float(value) for value in truth]
     write_intervals(path, verifier_intervals(rollouts.prompt_id_N, rewards))
 
@@ -142,6 +142,10 @@ class RunRecord:
         self._folder = session.opened.folder.root
         self._rows: list[dict[str, Any]] = _read(self._folder / _ROWS, [])
         self._timings: list[dict[str, float]] = _read(self._folder / TIMINGS, [])
+
+    @cached_property
+    def _references(self) -> list[SupervisedRow]:
+        return reference_rows(self._session.worker.tokenizer, self._held_out, self._run.config)
 
     def catch_up(self, done: int) -> None:
         """Take in the start, and an iteration that was complete before its row could be written."""
@@ -172,8 +176,7 @@ class RunRecord:
     def _look(self) -> dict[str, Any]:
         session, settings = self._session, self._run.config
         if settings.evaluate.method == "probability":
-            rows = reference_rows(session.worker.tokenizer, self._held_out, settings)
-            value_P = reference_probabilities(session.worker.model, rows, settings)
+            value_P = reference_probabilities(session.worker.model, self._references, settings)
             return {"accuracy": float(value_P.mean()), "reward": None, "unscored_share": None}
         rollouts = session.worker.generate(
             encode_rows(self._held_out, session.worker.tokenizer),

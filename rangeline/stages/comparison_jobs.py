@@ -1,6 +1,8 @@
 """What a comparison has to do, as jobs: make each seed's data and start once, then run every method on it."""
 
-from collections.abc import Mapping, Sequence
+import fcntl
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,7 +12,7 @@ from rangeline.errors import ConfigError
 from rangeline.lineage import MANIFEST_NAME, digest_file, digest_json
 from rangeline.stages.comparison_plan import ComparisonPlan, RunPlan, plan_run, read_plan, run_settings
 from rangeline.stages.progress import Progress
-from rangeline.stages.workspace import PROJECT_HOME, Workspace, fill_workspace, find_file
+from rangeline.stages.workspace import PROJECT_HOME, Workspace, fill_workspace, find_file, model_cache
 
 STAGES = ("generated", "prompts", "pools", "warmup", "calibration")
 
@@ -147,7 +149,17 @@ def prepare(workspace: Workspace, config: PipelineConfig, progress: Progress) ->
     for name in STAGES:
         folder: Path = getattr(workspace, name)
         if not (folder / MANIFEST_NAME).is_file():
-            stages[name]()
+            # A start that all seeds share is made by the first and copied by the others, which wait for it.
+            with _turn(model_cache()) if name == "warmup" and config.warmup.teaches == "format" else nullcontext():
+                stages[name]()
+
+
+@contextmanager
+def _turn(folder: Path) -> Iterator[None]:
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / ".warmup.lock").open("a") as handle:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
 
 
 def choose_rates(

@@ -20,7 +20,8 @@ from rangeline.stages.comparison_jobs import Job, prepare
 from rangeline.stages.comparison_runs import Looks
 from rangeline.stages.workspace import open_workspace
 
-_TELL_EVERY_S = 5.0
+_MOVE_EVERY_S = 2.0
+_TELL_EVERY_S = 20.0
 _LAST_LINES = 3
 
 
@@ -99,12 +100,14 @@ class Pool:
 
     def run(self, jobs: Sequence[Job], what: str) -> dict[str, str]:
         """Do the jobs in order; return the reason of each that failed, by its label."""
+        if not jobs:
+            return {}
         waiting: deque[Job] = deque(jobs)
         failures: dict[str, str] = {}
         tally = _Tally(what, len(jobs), sum(job.num_steps for job in jobs), self._tell)
         while waiting or any(worker.job for worker in self._workers):
             self._hand_out(waiting)
-            for ready in wait([worker.connection for worker in self._workers], timeout=_TELL_EVERY_S):
+            for ready in wait([worker.connection for worker in self._workers], timeout=_MOVE_EVERY_S):
                 worker = next(item for item in self._workers if item.connection is ready)
                 kind, value = self._hear(worker)
                 if kind == "step":
@@ -167,7 +170,7 @@ class _Tally:
     def __init__(self, what: str, num_jobs: int, num_steps: int, tell: Callable[[str], None]) -> None:
         self._what, self._jobs, self._steps, self._say = what, num_jobs, num_steps, tell
         self._jobs_done = self._steps_done = self._steps_worked = 0
-        self._start = self._told = time.monotonic()
+        self._start = self._told = self._moved = time.monotonic()
 
     def step(self, count: int) -> None:
         """Take in steps that were worked on."""
@@ -182,10 +185,13 @@ class _Tally:
     def tell(self, *, last: bool = False) -> None:
         """Say how far it is, when it is time or at the end."""
         now = time.monotonic()
+        if not last and now - self._moved < _MOVE_EVERY_S:
+            return
+        self._moved = now
+        self._say(f"progress {self._what.replace(' ', '_')} {self._steps_done} {self._steps}")
         if not last and now - self._told < _TELL_EVERY_S:
             return
         self._told = now
         rate = self._steps_worked / max(now - self._start, 1e-9)
         left = f", about {(self._steps - self._steps_done) / rate:.0f} s left" if rate and not last else ""
-        self._say(f"progress {self._what.replace(' ', '_')} {self._steps_done} {self._steps}")
         self._say(f"compare {self._what}: {self._jobs_done} of {self._jobs}, {rate:.1f} steps/s{left}")

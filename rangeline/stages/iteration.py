@@ -8,7 +8,7 @@ here, but for the labelled prompts that the configuration mixes in.
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -80,6 +80,8 @@ class Iteration:
     config: PipelineConfig
     run: RunFolder
     number: int
+    pools: dict[str, tuple[PromptRow, ...]] = field(default_factory=dict, repr=False)
+    """Pools that were read already; pools never change while a run is open."""
 
     @cached_property
     def folder(self) -> Path:
@@ -90,20 +92,25 @@ class Iteration:
     def rows(self) -> dict[str, list[PromptRow]]:
         """Prompts of each share."""
         train, seed = self.config.train, self.config.seed
-        policy, audit = read_pool(self.workspace, "policy"), read_pool(self.workspace, "audit")
+        policy, audit = self._pool("policy"), self._pool("audit")
         domains = {row.domain for row in policy}
         # Coverage is promised for the policy's own distribution; labelled prompts of it are the better audit.
         audit = tuple(row for row in audit if row.domain in domains) or audit
         pick = partial(pick_rows, seed=seed, iteration=self.number)
         chosen = {
             "policy": pick(policy, train.prompts_per_iteration, purpose="order/policy"),
-            "ratio": pick(read_pool(self.workspace, "ratio"), train.ratio_prompts, purpose="order/ratio"),
+            "ratio": pick(self._pool("ratio"), train.ratio_prompts, purpose="order/ratio"),
             "audit": pick(audit, train.audit_prompts, purpose="order/audit"),
         }
         if train.labelled_prompts:
-            labelled = read_pool(self.workspace, "warmup")
+            labelled = self._pool("warmup")
             chosen["policy"] += pick(labelled, train.labelled_prompts, purpose="order/labelled")
         return chosen
+
+    def _pool(self, name: str) -> tuple[PromptRow, ...]:
+        if name not in self.pools:
+            self.pools[name] = read_pool(self.workspace, name)
+        return self.pools[name]
 
     def _by_id(self, share: str) -> Mapping[str, PromptRow]:
         return {row.prompt_id: row for row in self.rows[share]}
@@ -152,7 +159,13 @@ class Iteration:
             regularisation=settings.ratio_l2,
             log_cap=(-settings.log_cap, settings.log_cap),
         )
-        overlap = overlap_report(ratio, source_SK, target_DK, calibration.calibration.levels_CK)
+        overlap = overlap_report(
+            ratio,
+            source_SK,
+            target_DK,
+            calibration.calibration.levels_CK,
+            cross_validate=settings.overlap_auc,
+        )
         write_json(self.folder / "ratio.json", {"ratio": ratio.to_json(), "overlap": asdict(overlap)})
 
     def _overlap(self) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from rangeline.errors import NoSignalError
 from rangeline.lineage import write_json
 from rangeline.policy.checkpoint import prune
 from rangeline.policy.supervised import SupervisedRow
-from rangeline.records import CoverageReport
+from rangeline.records import CoverageReport, PromptRow
 from rangeline.stages.calibration import Calibration, fresh_calibration, load_calibration, read_truth
 from rangeline.stages.data import read_pool, read_world
 from rangeline.stages.evaluation import reference_probabilities, reference_rows
@@ -57,6 +57,7 @@ class TrainingSession:
     ) -> None:
         self.workspace, self.config, self.progress = workspace, config, progress
         self.timings: dict[str, float] = {}
+        self._pools: dict[str, tuple[PromptRow, ...]] = {}
         self.calibration = load_calibration(workspace, config)
         # Rollouts of one prompt depend on each other: it is prompts that must be enough.
         require_calibration_rows(len(set(self.calibration.calibration.prompt_id_C)), config.intervals.alpha)
@@ -87,7 +88,7 @@ class TrainingSession:
 
     def iteration(self, number: int) -> Iteration:
         """Return the steps of one iteration."""
-        return Iteration(self.workspace, self.config, self.opened.folder, number)
+        return Iteration(self.workspace, self.config, self.opened.folder, number, pools=self._pools)
 
     @contextmanager
     def timed(self, name: str) -> Iterator[None]:
