@@ -152,7 +152,7 @@ def overlap_report(
     source_SK, target_DK, calibration_CK
         [S, K], [D, K] and [C, K] states; at least one row each. Weights are those of the calibration rows, clipped.
     cross_validate
-        False leaves the AUC out, which fits the classifier once a fold.
+        False leaves the AUC out: it takes five more fits.
 
     Returns
     -------

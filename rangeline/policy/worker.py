@@ -16,7 +16,7 @@ import torch
 from rangeline.errors import CheckpointError, ConfigError
 from rangeline.policy.batch import PolicyBatch, build_batch
 from rangeline.policy.checkpoint import load_checkpoint, read_state, save_checkpoint
-from rangeline.policy.supervised import SupervisedReport, SupervisedRow, supervised_update
+from rangeline.policy.supervised import ChoiceRow, SupervisedReport, SupervisedRow, choice_update, supervised_update
 from rangeline.policy.trainer import PolicyTrainer, UpdateReport, UpdateSettings
 from rangeline.records import Advantages, RolloutSet, SamplingPlan
 from rangeline.rollout.engine import EncodedPrompt
@@ -199,6 +199,12 @@ class PolicyWorker:
     def supervised_step(self, rows: Sequence[SupervisedRow], *, learning_rate: float | None = None) -> SupervisedReport:
         """Take one supervised step; the policy version rises by one. See `policy.supervised.supervised_update`."""
         report = supervised_update(self._trainer, rows, pad_id=self.pad_id, learning_rate=learning_rate)
+        self._advance()
+        return report
+
+    def choice_step(self, rows: Sequence[ChoiceRow], *, learning_rate: float | None = None) -> SupervisedReport:
+        """Take one step towards choosing alike; the policy version rises by one. See `policy.supervised`."""
+        report = choice_update(self._trainer, rows, pad_id=self.pad_id, learning_rate=learning_rate)
         self._advance()
         return report
 

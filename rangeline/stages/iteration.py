@@ -29,6 +29,7 @@ from rangeline.records import CoverageReport, FloatArray, PromptRow, RewardInter
 from rangeline.rewards.judge_interval import judge_intervals
 from rangeline.rewards.source import merge
 from rangeline.rewards.verifiable import verifier_intervals
+from rangeline.rollout.engine import EncodedPrompt
 from rangeline.seeds import stream
 from rangeline.stages.calibration import Calibration
 from rangeline.stages.data import read_pool
@@ -72,6 +73,26 @@ def pick_rows(rows: Sequence[PromptRow], count: int, *, seed: int, purpose: str,
     return [rows[i] for i in drawn]
 
 
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What does not change from one iteration of a run to the next: read and encoded once."""
+
+    pools: dict[str, tuple[PromptRow, ...]] = field(default_factory=dict)
+    encoded: dict[str, EncodedPrompt] = field(default_factory=dict)
+
+    def pool(self, workspace: Workspace, name: str) -> tuple[PromptRow, ...]:
+        """Return the prompts of a pool."""
+        if name not in self.pools:
+            self.pools[name] = read_pool(workspace, name)
+        return self.pools[name]
+
+    def encode(self, rows: Sequence[PromptRow], tokenizer: object) -> list[EncodedPrompt]:
+        """Return the prompts as the policy's token ids."""
+        fresh = [row for row in rows if row.prompt_id not in self.encoded]
+        self.encoded.update({item.prompt_id: item for item in encode_rows(fresh, tokenizer)})
+        return [self.encoded[row.prompt_id] for row in rows]
+
+
 @dataclass(frozen=True)
 class Iteration:
     """The steps of one iteration of one run; every step reads the files of the steps before."""
@@ -80,8 +101,7 @@ class Iteration:
     config: PipelineConfig
     run: RunFolder
     number: int
-    pools: dict[str, tuple[PromptRow, ...]] = field(default_factory=dict, repr=False)
-    """Pools that were read already; pools never change while a run is open."""
+    known: Known = field(default_factory=Known)
 
     @cached_property
     def folder(self) -> Path:
@@ -92,25 +112,20 @@ class Iteration:
     def rows(self) -> dict[str, list[PromptRow]]:
         """Prompts of each share."""
         train, seed = self.config.train, self.config.seed
-        policy, audit = self._pool("policy"), self._pool("audit")
+        policy, audit = (self.known.pool(self.workspace, name) for name in ("policy", "audit"))
         domains = {row.domain for row in policy}
         # Coverage is promised for the policy's own distribution; labelled prompts of it are the better audit.
         audit = tuple(row for row in audit if row.domain in domains) or audit
         pick = partial(pick_rows, seed=seed, iteration=self.number)
         chosen = {
             "policy": pick(policy, train.prompts_per_iteration, purpose="order/policy"),
-            "ratio": pick(self._pool("ratio"), train.ratio_prompts, purpose="order/ratio"),
+            "ratio": pick(self.known.pool(self.workspace, "ratio"), train.ratio_prompts, purpose="order/ratio"),
             "audit": pick(audit, train.audit_prompts, purpose="order/audit"),
         }
         if train.labelled_prompts:
-            labelled = self._pool("warmup")
+            labelled = self.known.pool(self.workspace, "warmup")
             chosen["policy"] += pick(labelled, train.labelled_prompts, purpose="order/labelled")
         return chosen
-
-    def _pool(self, name: str) -> tuple[PromptRow, ...]:
-        if name not in self.pools:
-            self.pools[name] = read_pool(self.workspace, name)
-        return self.pools[name]
 
     def _by_id(self, share: str) -> Mapping[str, PromptRow]:
         return {row.prompt_id: row for row in self.rows[share]}
@@ -119,7 +134,7 @@ class Iteration:
         """Draw the rollouts of every share from the current policy."""
         for share in SHARES:
             rollouts = worker.generate(
-                encode_rows(self.rows[share], worker.tokenizer),
+                self.known.encode(self.rows[share], worker.tokenizer),
                 plan_of(self.config),
                 iteration=self.number,
                 purpose=f"train/{share}",
@@ -159,12 +174,9 @@ class Iteration:
             regularisation=settings.ratio_l2,
             log_cap=(-settings.log_cap, settings.log_cap),
         )
+        calibration_CK = calibration.calibration.levels_CK
         overlap = overlap_report(
-            ratio,
-            source_SK,
-            target_DK,
-            calibration.calibration.levels_CK,
-            cross_validate=settings.overlap_auc,
+            ratio, source_SK, target_DK, calibration_CK, cross_validate=settings.cross_validate
         )
         write_json(self.folder / "ratio.json", {"ratio": ratio.to_json(), "overlap": asdict(overlap)})
 

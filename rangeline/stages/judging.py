@@ -171,9 +171,10 @@ def verify_rollouts(rollouts: RolloutSet, rows: Mapping[str, PromptRow]) -> Verd
     extracted: list[str | None] = []
     truth, reasons = np.full(len(rollouts), np.nan), []
     unscorable = np.zeros(len(rollouts), dtype=bool)
+    suites = {name: get_suite(name) for name in {rows[prompt_id].suite for prompt_id in set(rollouts.prompt_id_N)}}
     for i, prompt_id in enumerate(rollouts.prompt_id_N):
         row = rows[prompt_id]
-        suite = get_suite(row.suite)
+        suite = suites[row.suite]
         completion = rollouts.completion_N[i]
         truncated = rollouts.finish_reason_N[i] == "length"
         extraction = suite.extract(completion, row, truncated=truncated)

@@ -14,11 +14,11 @@ from rangeline.errors import NoSignalError
 from rangeline.lineage import write_json
 from rangeline.policy.checkpoint import prune
 from rangeline.policy.supervised import SupervisedRow
-from rangeline.records import CoverageReport, PromptRow
+from rangeline.records import CoverageReport
 from rangeline.stages.calibration import Calibration, fresh_calibration, load_calibration, read_truth
 from rangeline.stages.data import read_pool, read_world
 from rangeline.stages.evaluation import reference_probabilities, reference_rows
-from rangeline.stages.iteration import MEASURED, Iteration
+from rangeline.stages.iteration import MEASURED, Iteration, Known
 from rangeline.stages.judging import open_judge
 from rangeline.stages.oracle import observe
 from rangeline.stages.progress import Progress, silent
@@ -27,6 +27,7 @@ from rangeline.stages.tables import read_judgments, write_table
 from rangeline.stages.warmup import load_worker
 from rangeline.stages.watch import watch
 from rangeline.stages.workspace import Workspace
+from rangeline.suites.candidate_world import World
 
 _AUDITED_ITERATIONS = 3
 """Iterations whose audited rollouts make a fresh calibration set: older ones come from too different a policy."""
@@ -57,7 +58,8 @@ class TrainingSession:
     ) -> None:
         self.workspace, self.config, self.progress = workspace, config, progress
         self.timings: dict[str, float] = {}
-        self._pools: dict[str, tuple[PromptRow, ...]] = {}
+        self._known = Known()
+        self._latest: Iteration | None = None
         self.calibration = load_calibration(workspace, config)
         # Rollouts of one prompt depend on each other: it is prompts that must be enough.
         require_calibration_rows(len(set(self.calibration.calibration.prompt_id_C)), config.intervals.alpha)
@@ -88,7 +90,9 @@ class TrainingSession:
 
     def iteration(self, number: int) -> Iteration:
         """Return the steps of one iteration."""
-        return Iteration(self.workspace, self.config, self.opened.folder, number, pools=self._pools)
+        if self._latest is None or self._latest.number != number:
+            self._latest = Iteration(self.workspace, self.config, self.opened.folder, number, self._known)
+        return self._latest
 
     @contextmanager
     def timed(self, name: str) -> Iterator[None]:
@@ -185,12 +189,16 @@ class TrainingSession:
 
     def _measure(self, iteration: Iteration) -> None:
         """Look at what was done, after the update, so that nothing seen here can reach it."""
-        if self.workspace.world.is_file():
-            observe(read_world(self.workspace), iteration)
+        if self._world is not None:
+            observe(self._world, iteration)
         every = self.config.train.evaluate_every
         if every and iteration.number % every == 0:
             value_P = reference_probabilities(self.worker.model, self._evaluation_rows, self.config)
             write_json(iteration.folder / "evaluation.json", {"evaluation/accuracy": float(value_P.mean())})
+
+    @cached_property
+    def _world(self) -> World | None:
+        return read_world(self.workspace) if self.workspace.world.is_file() else None
 
     @cached_property
     def _evaluation_rows(self) -> list[SupervisedRow]:

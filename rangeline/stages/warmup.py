@@ -8,7 +8,7 @@ for them, in the model cache, and copied from there.
 import json
 import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from itertools import islice
 from pathlib import Path
 from typing import Any, cast
@@ -16,7 +16,7 @@ from typing import Any, cast
 from rangeline.config import PipelineConfig, WorldConfig
 from rangeline.errors import ConfigError
 from rangeline.lineage import MANIFEST_NAME, digest_json, write_json, write_manifest
-from rangeline.policy.supervised import SupervisedRow
+from rangeline.policy.supervised import ChoiceRow, SupervisedReport, SupervisedRow
 from rangeline.policy.trainer import UpdateSettings
 from rangeline.policy.worker import PolicyWorker, SamplerDtype
 from rangeline.records import PromptRow
@@ -26,13 +26,18 @@ from rangeline.seeds import stream
 from rangeline.stages.data import read_pool
 from rangeline.stages.progress import Progress
 from rangeline.stages.workspace import Workspace, model_cache
-from rangeline.suites.candidate_choice import PROMPT_END
+from rangeline.suites.candidate_choice import PROMPT_END, candidates_of
 from rangeline.suites.candidate_world import SUITE, draw_lists
 from rangeline.suites.candidate_words import WORDS
 from rangeline.suites.registry import get_suite
 
 _START_SEED = 0
 """Of random weights and of the lists that teach the form: the start is one for all runs."""
+_RECIPE = 1
+"""Version of how the form is taught; another number, another start."""
+_RISING_STEPS = 100
+_LAST_RATE = 0.02
+"""Share of the learning rate at the end of teaching the form."""
 
 
 def load_worker(config: PipelineConfig, name: str, *, learning_rate: float | None = None) -> PolicyWorker:
@@ -86,45 +91,57 @@ def _example(worker: PolicyWorker, row: PromptRow, answer: str) -> SupervisedRow
     return SupervisedRow(prompt_ids=prompt_ids, target_ids=encode_target(worker.tokenizer, answer))
 
 
-def _reference_batches(
+def _reference_steps(
     workspace: Workspace, config: PipelineConfig, worker: PolicyWorker
-) -> tuple[int, Iterator[list[SupervisedRow]]]:
+) -> tuple[int, Iterator[SupervisedReport]]:
     settings = config.warmup
     rows = read_pool(workspace, "warmup")
     examples = [_example(worker, row, get_suite(row.suite).render_reference(row)) for row in rows]
     steps_an_epoch = -(-len(examples) // settings.batch_size) if examples else 0
 
-    def batches() -> Iterator[list[SupervisedRow]]:
+    def steps() -> Iterator[SupervisedReport]:
         for epoch in range(settings.epochs):
             order = stream(config.seed, "warmup", epoch).permutation(len(examples))
             for step in range(steps_an_epoch):
                 chosen = order[step * settings.batch_size : (step + 1) * settings.batch_size]
-                yield [examples[i] for i in chosen]
+                yield worker.supervised_step([examples[i] for i in chosen])
 
-    return settings.epochs * steps_an_epoch, batches()
+    return settings.epochs * steps_an_epoch, steps()
 
 
-def _format_batches(config: PipelineConfig, worker: PolicyWorker) -> tuple[int, Iterator[list[SupervisedRow]]]:
+def _format_steps(config: PipelineConfig, worker: PolicyWorker) -> Iterator[SupervisedReport]:
+    """Teach the policy to answer with any listed word; the learning rate rises, then falls linearly."""
     settings, world = config.warmup, _world(config)
+    words = WORDS[: world.words]
+    tokens = {word: encode_target(worker.tokenizer, word)[:-1] for word in words}
+    single = all(len(ids) == 1 for ids in tokens.values())
+    rng = stream(_START_SEED, "warmup", "format")
+    lists = draw_lists(words, world.candidates, rng)
+    for step in range(settings.steps):
+        rate = settings.learning_rate * min((step + 1) / _RISING_STEPS, max(1 - step / settings.steps, _LAST_RATE))
+        rows = [
+            PromptRow(prompt_id="format", prompt=" ".join(listed), suite=SUITE)
+            for listed in islice(lists, settings.batch_size)
+        ]
+        if single:
+            yield worker.choice_step([_choices(worker, row, tokens) for row in rows], learning_rate=rate)
+        else:
+            # Words of several tokens share no next token: one listed word a row stands for all of them.
+            drawn = [candidates_of(row)[int(rng.integers(world.candidates))] for row in rows]
+            examples = [_example(worker, row, word) for row, word in zip(rows, drawn, strict=True)]
+            yield worker.supervised_step(examples, learning_rate=rate)
 
-    def batches() -> Iterator[list[SupervisedRow]]:
-        rng = stream(_START_SEED, "warmup", "format")
-        lists = draw_lists(WORDS[: world.words], world.candidates, rng)
-        for _ in range(settings.steps):
-            batch = []
-            for listed in islice(lists, settings.batch_size):
-                row = PromptRow(prompt_id="format", prompt=" ".join(listed), suite=SUITE)
-                batch.append(_example(worker, row, listed[int(rng.integers(len(listed)))]))
-            yield batch
 
-    return settings.steps, batches()
+def _choices(worker: PolicyWorker, row: PromptRow, tokens: Mapping[str, tuple[int, ...]]) -> ChoiceRow:
+    prompt_ids = encode_prompt(worker.tokenizer, get_suite(row.suite).render(row))
+    return ChoiceRow(prompt_ids=prompt_ids, choice_ids=tuple(tokens[word][0] for word in candidates_of(row)))
 
 
-def _train(worker: PolicyWorker, batches: Iterator[Sequence[SupervisedRow]], steps: int, progress: Progress) -> Any:
+def _facts(worker: PolicyWorker, reports: Iterator[SupervisedReport], steps: int, progress: Progress) -> dict[str, Any]:
     losses = []
-    for step, rows in enumerate(batches):
-        losses.append(worker.supervised_step(rows).loss)
-        progress("warm up", step + 1, steps)
+    for report in reports:
+        losses.append(report.loss)
+        progress("warm up", len(losses), steps)
     return {
         "base_sha256": worker.model_digest,
         "steps": len(losses),
@@ -145,12 +162,11 @@ def _warm_start(config: PipelineConfig, progress: Progress) -> Path:
     world = _world(config).model_dump(include={"words", "candidates"})
     policy = config.policy.model_dump(mode="json", exclude={"prompts_per_batch", "sampler_dtype"})
     precision = resolve_dtype(config.policy.precision)
-    key = digest_json([settings, world, policy, precision, config.objective.max_grad_norm, _base_key(base)])
+    key = digest_json([_RECIPE, settings, world, policy, precision, config.objective.max_grad_norm, _base_key(base)])
     target = model_cache() / f"warm-{key[:16]}"
     if not (target / COMPLETE).is_file():
         worker = load_worker(config, base, learning_rate=config.warmup.learning_rate)
-        steps, batches = _format_batches(config, worker)
-        facts = _train(worker, batches, steps, progress)
+        facts = _facts(worker, _format_steps(config, worker), config.warmup.steps, progress)
         with tempfile.TemporaryDirectory(prefix=".warming-", dir=model_cache()) as temporary:
             folder = Path(temporary) / target.name
             _save(worker, folder / "policy")
@@ -174,8 +190,8 @@ def warmup(workspace: Workspace, config: PipelineConfig, progress: Progress) -> 
         facts = json.loads((start / "facts.json").read_text(encoding="utf-8"))
     else:
         worker = load_worker(config, base_model(config), learning_rate=settings.learning_rate)
-        steps, batches = _reference_batches(workspace, config, worker)
-        facts = _train(worker, batches, steps, progress)
+        steps, reports = _reference_steps(workspace, config, worker)
+        facts = _facts(worker, reports, steps, progress)
         _save(worker, folder)
     write_manifest(
         workspace.warmup / MANIFEST_NAME,

@@ -5,6 +5,9 @@ is divided further. The prompt is the list and nothing else; the reference is th
 Only the first word of a completion is read: what follows it is no second choice.
 """
 
+from collections.abc import Mapping
+from functools import lru_cache
+
 from rangeline.errors import DataContractError
 from rangeline.records import ChatMessage, PromptRow
 from rangeline.suites.base import ABSENT, Extraction, Verdict, found, require_reference
@@ -22,14 +25,26 @@ def candidates_of(row: PromptRow) -> tuple[str, ...]:
     DataContractError
         If the prompt is a chat, or does not list two or more distinct words.
     """
-    listed = tuple(row.prompt.split()) if isinstance(row.prompt, str) else ()
-    if len(listed) < 2 or len(set(listed)) < len(listed):
+    listed = _listed(row.prompt) if isinstance(row.prompt, str) else ()
+    if not listed:
         msg = (
             f"'prompt' must list 2 or more distinct words; got {str(row.prompt)[:80]!r} (prompt '{row.prompt_id}'). "
             "Correct the row or choose another suite."
         )
         raise DataContractError(msg)
     return listed
+
+
+@lru_cache(maxsize=8192)
+def _listed(prompt: str) -> tuple[str, ...]:
+    """Return the words of a prompt; none where they are not two or more distinct ones."""
+    words = tuple(prompt.split())
+    return words if len(words) >= 2 and len(set(words)) == len(words) else ()
+
+
+@lru_cache(maxsize=8192)
+def _rewards(reference: str) -> Mapping[str, float]:
+    return rank_rewards(reference.split())
 
 
 class CandidateChoice:
@@ -73,7 +88,8 @@ class CandidateChoice:
         DataContractError
             If the reference is not the listed words, each once.
         """
-        rewards = rank_rewards(self._ranking(row))
+        self._ranking(row)
+        rewards = _rewards(require_reference(row))
         answer = self.extract(completion, row, truncated=truncated).value
         if answer is None:
             cut = Verdict(reward=None, extracted=None, reason="cut off")
@@ -83,8 +99,8 @@ class CandidateChoice:
         return Verdict(reward=reward, extracted=answer, reason=reason)
 
     def _ranking(self, row: PromptRow) -> tuple[str, ...]:
-        ranking = tuple(require_reference(row).split())
-        if sorted(ranking) != sorted(candidates_of(row)):
+        ranking = _listed(require_reference(row))
+        if set(ranking) != set(candidates_of(row)):
             msg = (
                 f"'reference' must be the listed words, best first; got {row.reference!r:.80} (prompt "
                 f"'{row.prompt_id}'). Correct the row."

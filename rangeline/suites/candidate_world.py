@@ -12,6 +12,7 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Any
 
@@ -80,7 +81,7 @@ class World:
 
     def ranked(self, candidates: Sequence[str]) -> tuple[str, ...]:
         """Return the candidates, best first; an unknown word raises BadInputError."""
-        place = self.places
+        place = _places(self.ranking)
         for word in candidates:
             if word not in place:
                 msg = f"'candidates' must be words of the world; got '{word}'. Use the world the prompts came from."
@@ -90,11 +91,6 @@ class World:
     def rewards(self, candidates: Sequence[str]) -> dict[str, float]:
         """Return the true reward of each candidate."""
         return rank_rewards(self.ranked(candidates))
-
-    @property
-    def places(self) -> dict[str, int]:
-        """Place of each word in the hidden order, 0 for the best."""
-        return {word: place for place, word in enumerate(self.ranking)}
 
     @property
     def words(self) -> tuple[str, ...]:
@@ -120,6 +116,11 @@ class World:
             ranking=tuple(content["ranking"]),
             hard=tuple(content["hard"]),
         )
+
+
+@lru_cache(maxsize=64)
+def _places(ranking: tuple[str, ...]) -> Mapping[str, int]:
+    return {word: place for place, word in enumerate(ranking)}
 
 
 def rank_rewards(ranked: Sequence[str]) -> dict[str, float]:
