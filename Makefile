@@ -13,10 +13,13 @@ export GX_ANALYTICS_ENABLED := false
 export HF_HUB_DISABLE_TELEMETRY := 1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo check format test test-slow bench-coverage bench-intervals serve deploy clean
+.PHONY: demo toy check format test test-slow bench-coverage bench-intervals serve deploy clean
 
 demo: .venv/demo.ok ## Run the main job on a real model and real problems
 	$(BIN)/rangeline demo $(RUN_OPTIONS)
+
+toy: .venv/toy.ok ## Candidate selection in a world of words: one method, two of its ten epochs, through every stage
+	OMP_NUM_THREADS=1 $(BIN)/rangeline demo --config configs/toy.yaml --set train.iterations=16 --set train.evaluate_every=1
 
 check: .venv/test.ok ## Format, lint, types, import contracts
 	$(BIN)/ruff format --check .
@@ -58,6 +61,10 @@ clean: ## Remove what runs made here; versioned data stays in the DVC remote
 .venv/bin/python:
 	$(PYTHON) -c 'import sys; assert sys.version_info[:2] == (3, 11), f"Python 3.11 is needed; got {sys.version}"'
 	$(PYTHON) -m venv .venv
+
+.venv/toy.ok: .venv/bin/python pyproject.toml constraints.txt
+	$(BIN)/python -m pip install -q -c constraints.txt -e .
+	touch $@
 
 .venv/demo.ok: .venv/bin/python pyproject.toml constraints.txt
 	$(BIN)/python -m pip install -q -c constraints.txt -e '.[demo]'

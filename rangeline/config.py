@@ -160,7 +160,8 @@ class IntervalConfig(Section):
     ratio_l2: Positive = Field(1.0, description="Strength of the L2 penalty, or pseudo-count of a cell or leaf")
     log_cap: Positive = Field(4.0, description="Log-ratios are clipped to [-cap, cap], on both sides alike")
     cross_validate: bool = Field(
-        True, description="Report the domain classifier's AUC out of fold: five more fits an iteration, for the eye alone"
+        True,
+        description="Report the domain classifier's AUC out of fold: five more fits an iteration, for the eye alone",
     )
 
 

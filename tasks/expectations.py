@@ -27,6 +27,8 @@ LABELLED_POOLS = frozenset({"source", "calibration", "warmup", "audit", "evaluat
 ALARMS = ("under_coverage", "no_overlap", "concept_drift")
 """Alarm states that close the gate; over-coverage is the band's to judge, since coarse scores often cover too much."""
 UNLABELLED_POOLS = frozenset({"policy", "ratio"})
+MAY_BE_EMPTY = frozenset({"warmup"})
+"""A warm-up that teaches the form of an answer alone needs no labelled prompts."""
 
 _POOL_COLUMNS = ("prompt_id", "prompt_text", "suite", "reference", "cluster")
 _COVERAGE_COLUMNS = ("prompt_id", "covered", "width", "unbounded", "missing")
@@ -170,7 +172,7 @@ def _pool_frame(pool: str, rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
 def _pool_table(pool: str, frame: pd.DataFrame) -> _Table:
     absent = "'reference' must be absent in an unlabelled pool"
     expectations = [
-        _row_floor(1),
+        _row_floor(0 if pool in MAY_BE_EMPTY else 1),
         *(_filled(name) for name in ("prompt_id", "prompt_text", "suite", "cluster")),
         _expect("ColumnValuesToBeUnique", "'prompt_id' must be unique", column="prompt_id"),
         _expect("ColumnValuesToMatchRegex", "'prompt_text' must not be blank", column="prompt_text", regex=r"\S"),

@@ -46,7 +46,7 @@ _PLOTS = {
     "coverage": (
         "Coverage of the truth by iteration",
         "rollouts covered (%)",
-        (("coverage", "coverage/empirical"),),
+        (("coverage", "coverage/empirical"), ("policy rollouts (oracle)", "oracle/coverage")),
         "Share of labelled held-out rollouts whose truth lies inside its interval. It stands where the band holds the "
         "target. Marks: ✗ under coverage, ▲ over coverage, ? too little evidence.",
     ),
@@ -70,7 +70,11 @@ _PLOTS = {
     "audit": (
         "Accuracy on the audit share",
         "rollouts, or reward (%)",
-        (("accuracy (truth)", "train/accuracy"), ("mean interval center", "reward/mean_center")),
+        (
+            ("accuracy (truth)", "train/accuracy"),
+            ("mean interval center", "reward/mean_center"),
+            ("held-out accuracy", "evaluation/accuracy"),
+        ),
         "Truth against what the intervals believe: centers that rise while accuracy does not are a warning.",
     ),
     "missing": (
@@ -186,7 +190,7 @@ def _charts(summary: RunSummary) -> dict[str, Chart]:
             title=title,
             y_label=y_label,
             iterations=summary.iteration_numbers[-_MAX_ROWS:],
-            lines=[(label, column(key)) for label, key in lines],
+            lines=[(label, column(key)) for label, key in lines if summary.shows(key)],
             note=note,
             is_share=name in _PERCENT,
             band=(column("coverage/band_lower"), column("coverage/band_upper")) if covers else None,
@@ -220,7 +224,9 @@ def _iteration_tables(summary: RunSummary) -> list[tuple[str, list[str], list[li
     tables = []
     numbers = [f"{number:g}" for number in summary.iteration_numbers]
     for group in dict.fromkeys(metric.group for metric in METRICS):
-        metrics = [metric for metric in METRICS if metric.group == group]
+        metrics = [metric for metric in METRICS if metric.group == group and summary.shows(metric.key)]
+        if not metrics:
+            continue
         columns = [[_WRITERS[metric.kind](value) for value in summary.column(metric.key)] for metric in metrics]
         labels = [f"{metric.label} (s)" if metric.kind == "seconds" else metric.label for metric in metrics]
         if group == "Coverage":

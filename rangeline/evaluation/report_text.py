@@ -4,13 +4,16 @@ Completions are hostile data: bidirectional overrides and control characters can
 is written, so that each is replaced by its code point between angle brackets.
 """
 
+import itertools
 import math
 import unicodedata
+from collections.abc import Sequence
 
 DASH = "\N{EN DASH}"
 """Stands for every value that is not known."""
 
 _MINUS = "\N{MINUS SIGN}"
+_BARS = "▁▂▃▄▅▆▇█"
 
 _HIDDEN = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 """Unicode categories of characters that have no glyph of their own; surrogates cannot be encoded either."""
@@ -95,3 +98,21 @@ def signed_text(value: float | None) -> str:
 
 def _is_hidden(letter: str) -> bool:
     return letter in _BLANKS or (letter not in "\n\t" and unicodedata.category(letter) in _HIDDEN)
+
+
+def sparkline(values: Sequence[float | None], width: int = 40) -> str:
+    """Return shares in [0, 1] as a line of bars: at most so many, each the mean of its stretch; a blank where unknown.
+
+    Examples
+    --------
+    >>> sparkline([0.0, None, 0.5, 1.0])
+    '▁ ▅█'
+    """
+    count = min(width, len(values))
+    edges = [round(i * len(values) / count) for i in range(count + 1)] if count else []
+    bars = []
+    for start, end in itertools.pairwise(edges):
+        known = [value for value in values[start:end] if value is not None]
+        level = round(min(max(math.fsum(known) / len(known), 0.0), 1.0) * (len(_BARS) - 1)) if known else None
+        bars.append(" " if level is None else _BARS[level])
+    return "".join(bars)

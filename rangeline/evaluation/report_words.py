@@ -3,11 +3,20 @@
 Each verdict comes with the numbers that it was read from; what was not measured is said to be so.
 """
 
+import math
 from collections import Counter
 from dataclasses import dataclass
 
 from rangeline.evaluation.comparison import PairedDifference
-from rangeline.evaluation.report_text import DASH, count_text, number_of, number_text, points_text, share_text
+from rangeline.evaluation.report_text import (
+    DASH,
+    count_text,
+    number_of,
+    number_text,
+    points_text,
+    share_text,
+    sparkline,
+)
 from rangeline.evaluation.run_summary import DomainEvaluation, RunSummary
 from rangeline.evaluation.sampling_metrics import Estimate
 
@@ -84,6 +93,7 @@ def summary_table(summary: RunSummary) -> list[tuple[str, str]]:
     rows.append(("coverage", coverage_text(summary)))
     if summary.last_known("monitor/mean_miss") is not None:
         rows.append(("coverage over the run", run_coverage_text(summary)))
+    rows += _curves(summary)
     for key, label, write in (
         ("interval/mean_width", "mean interval width", number_text),
         ("interval/unbounded_share", "unbounded intervals", share_text),
@@ -92,6 +102,22 @@ def summary_table(summary: RunSummary) -> list[tuple[str, str]]:
     ):
         known = summary.last_known(key)
         rows.append((label, DASH if known is None else f"{write(known[1])} ({_iteration(summary, known[0])})"))
+    return rows
+
+
+def _curves(summary: RunSummary) -> list[tuple[str, str]]:
+    """Return each share that was measured along the run as a line of bars from 0 to 100 %, with its ends."""
+    rows = []
+    for key, label in (
+        ("evaluation/accuracy", "held-out accuracy along the run"),
+        ("coverage/empirical", "coverage along the run"),
+        ("oracle/coverage", "true coverage of policy rollouts"),
+    ):
+        known = [value for value in summary.column(key) if value is not None]
+        if len(known) > 1:
+            mean = math.fsum(known) / len(known)
+            ends = f"{share_text(known[0])} → {share_text(known[-1])}"
+            rows.append((label, f"{sparkline(known)} {ends}, mean {share_text(mean)}"))
     return rows
 
 

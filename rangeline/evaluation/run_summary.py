@@ -121,6 +121,10 @@ class RunSummary:
         """Return one metric by iteration; None where it is absent or not finite."""
         return [number_of(row.get(key)) for row in self.iterations]
 
+    def shows(self, key: str) -> bool:
+        """Tell whether a metric has its place in the report: always, but for optional ones that nobody measured."""
+        return not key.startswith(OPTIONAL_METRICS) or self.last_known(key) is not None
+
     def last_known(self, key: str) -> tuple[int, float] | None:
         """Return position and value of the last iteration that knows a metric; None if none does."""
         known = [(i, value) for i, value in enumerate(self.column(key)) if value is not None]
@@ -165,6 +169,12 @@ METRICS = (
     Metric("advantage/active_share", "active", "share", "Rewards and advantages"),
     Metric("advantage/rms", "RMS", "number", "Rewards and advantages"),
     Metric("train/accuracy", "audit accuracy", "share", "Policy"),
+    Metric("evaluation/accuracy", "held-out accuracy", "share", "Policy"),
+    Metric("oracle/coverage", "true coverage", "share", "Behind the intervals"),
+    Metric("oracle/mean_reward", "true reward", "number", "Behind the intervals"),
+    Metric("oracle/best_share", "best answers", "share", "Behind the intervals"),
+    Metric("oracle/flips", "sign flips", "count", "Behind the intervals"),
+    Metric("oracle/flips_right", "flips towards the truth", "count", "Behind the intervals"),
     Metric("policy/loss", "loss", "number", "Policy"),
     Metric("policy/grad_norm", "gradient norm", "number", "Policy"),
     Metric("policy/clip_share", "clipped tokens", "share", "Policy"),
@@ -180,3 +190,6 @@ METRICS = (
     Metric("budget/tokens", "tokens", "count", "Budget"),
 )
 """Every number that a report shows of an iteration, in the order of its tables."""
+
+OPTIONAL_METRICS = ("evaluation/", "oracle/")
+"""Beginnings of the names of numbers that most runs do not measure: where none is known, none is shown."""

@@ -67,13 +67,9 @@ class SyntheticJudge:
         ids = rollouts.prompt_id_N
         seen = {prompt_id: self.states(prompt_id, candidates[prompt_id]) for prompt_id in set(ids)}
         invalid = (UNKNOWN, UNKNOWN)
-        chosen = [
-            seen[prompt_id].get(word or "", invalid) for prompt_id, word in zip(ids, extracted_N, strict=True)
-        ]
+        chosen = [seen[prompt_id].get(word or "", invalid) for prompt_id, word in zip(ids, extracted_N, strict=True)]
         shares = agreement_shares(ids, extracted_N)
-        columns = {
-            item.name: _column(item, chosen, shares, extracted_N, rollouts) for item in self.rubric.coordinates
-        }
+        columns = {item.name: _column(item, chosen, shares, extracted_N, rollouts) for item in self.rubric.coordinates}
         return JudgmentTable(
             prompt_id_N=ids,
             levels_NK=np.array(list(columns.values()), dtype=np.int8).T.reshape(len(ids), len(columns)),

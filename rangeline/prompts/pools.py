@@ -1,7 +1,7 @@
 """Split prompts into pools by cluster, keep old prompts where they were, and prove that pools are disjoint.
 
 A cluster of near duplicates goes to one pool: the point sha256(key, cluster) / 2^64 in [0, 1) is cut by the cumulative
-shares, so each share is a share of clusters, not of rows. Reserved rows (whose share is a pool) decide for their cluster,
+shares, so each share is a share of clusters, not of rows. Rows reserved for a pool decide for their cluster,
 then labelled rows. What fits nowhere is excluded with its reason. Stratifying by domain is left out: a hash that looks
 at nothing but the cluster is what keeps old prompts in place when prompts are added.
 """

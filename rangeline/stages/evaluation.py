@@ -15,9 +15,9 @@ import numpy as np
 import torch
 
 from rangeline.config import PipelineConfig
+from rangeline.errors import ConfigError
 from rangeline.evaluation.comparison import PairedDifference, paired_difference
 from rangeline.evaluation.sampling_metrics import evaluate_samples
-from rangeline.errors import ConfigError
 from rangeline.lineage import MANIFEST_NAME, digest_json, read_manifest, write_json, write_manifest
 from rangeline.policy.batch import pad_rows
 from rangeline.policy.supervised import SupervisedRow

@@ -29,11 +29,10 @@ from rangeline.records import CoverageReport, FloatArray, PromptRow, RewardInter
 from rangeline.rewards.judge_interval import judge_intervals
 from rangeline.rewards.source import merge
 from rangeline.rewards.verifiable import verifier_intervals
-from rangeline.rollout.engine import EncodedPrompt
 from rangeline.seeds import stream
 from rangeline.stages.calibration import Calibration
-from rangeline.stages.data import read_pool
-from rangeline.stages.judging import Judge, encode_rows, judge_all, plan_of, verify_rollouts
+from rangeline.stages.judging import Judge, judge_all, plan_of, verify_rollouts
+from rangeline.stages.known import Known
 from rangeline.stages.progress import Progress
 from rangeline.stages.run import RunFolder
 from rangeline.stages.tables import (
@@ -71,26 +70,6 @@ def pick_rows(rows: Sequence[PromptRow], count: int, *, seed: int, purpose: str,
         begin, end = max(first - epoch * total, 0), min(first + count - epoch * total, total)
         drawn += order[begin:end].tolist() if end > begin else []
     return [rows[i] for i in drawn]
-
-
-@dataclass(frozen=True, slots=True)
-class Known:
-    """What does not change from one iteration of a run to the next: read and encoded once."""
-
-    pools: dict[str, tuple[PromptRow, ...]] = field(default_factory=dict)
-    encoded: dict[str, EncodedPrompt] = field(default_factory=dict)
-
-    def pool(self, workspace: Workspace, name: str) -> tuple[PromptRow, ...]:
-        """Return the prompts of a pool."""
-        if name not in self.pools:
-            self.pools[name] = read_pool(workspace, name)
-        return self.pools[name]
-
-    def encode(self, rows: Sequence[PromptRow], tokenizer: object) -> list[EncodedPrompt]:
-        """Return the prompts as the policy's token ids."""
-        fresh = [row for row in rows if row.prompt_id not in self.encoded]
-        self.encoded.update({item.prompt_id: item for item in encode_rows(fresh, tokenizer)})
-        return [self.encoded[row.prompt_id] for row in rows]
 
 
 @dataclass(frozen=True)
@@ -175,9 +154,7 @@ class Iteration:
             log_cap=(-settings.log_cap, settings.log_cap),
         )
         calibration_CK = calibration.calibration.levels_CK
-        overlap = overlap_report(
-            ratio, source_SK, target_DK, calibration_CK, cross_validate=settings.cross_validate
-        )
+        overlap = overlap_report(ratio, source_SK, target_DK, calibration_CK, cross_validate=settings.cross_validate)
         write_json(self.folder / "ratio.json", {"ratio": ratio.to_json(), "overlap": asdict(overlap)})
 
     def _overlap(self) -> dict[str, Any]:
@@ -406,7 +383,9 @@ class Iteration:
             **{f"ratio/{name}": overlap[name] for name in overlap if name not in ("num_source", "num_target")},
             **self._watched(),
             **read("credit.json"),
-            **{name: value for path in MEASURED if (self.folder / path).is_file() for name, value in read(path).items()},
+            **{
+                name: value for path in MEASURED if (self.folder / path).is_file() for name, value in read(path).items()
+            },
             "judge/unknown_share": judgments.unknown_share,
             **{f"policy/{name}": value for name, value in update.items() if name != "skipped"},
             "train/accuracy": float(np.mean(known)) if known else None,

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import cached_property
 from types import TracebackType
 from typing import Self
@@ -11,15 +11,16 @@ from rangeline.config import PipelineConfig
 from rangeline.conformal.coverage import AlarmState
 from rangeline.conformal.intervals import require_calibration_rows
 from rangeline.errors import NoSignalError
-from rangeline.lineage import write_json
+from rangeline.lineage import deferred_sync, sync_disks, write_json
 from rangeline.policy.checkpoint import prune
 from rangeline.policy.supervised import SupervisedRow
 from rangeline.records import CoverageReport
 from rangeline.stages.calibration import Calibration, fresh_calibration, load_calibration, read_truth
 from rangeline.stages.data import read_pool, read_world
 from rangeline.stages.evaluation import reference_probabilities, reference_rows
-from rangeline.stages.iteration import MEASURED, Iteration, Known
+from rangeline.stages.iteration import MEASURED, Iteration
 from rangeline.stages.judging import open_judge
+from rangeline.stages.known import Known
 from rangeline.stages.oracle import observe
 from rangeline.stages.progress import Progress, silent
 from rangeline.stages.run import OpenedRun, open_run
@@ -96,10 +97,16 @@ class TrainingSession:
 
     @contextmanager
     def timed(self, name: str) -> Iterator[None]:
-        """Add the seconds of a step to `timings`."""
+        """Add the seconds of a step to `timings`.
+
+        What lies between two checkpoints is made again after a failure, so its files need not outlast one before the
+        next checkpoint: they are synced together then.
+        """
         start = time.monotonic()
+        lasting = self.config.train.checkpoint_every == 1
         try:
-            yield
+            with nullcontext() if lasting else deferred_sync():
+                yield
         finally:
             self.timings[name] = self.timings.get(name, 0.0) + time.monotonic() - start
 
@@ -154,7 +161,7 @@ class TrainingSession:
         return fresh_calibration(self.calibration, judged, self.config.intervals.alpha)
 
     def _restore_calibration(self) -> None:
-        """Go back to the newest recalibration of a resumed run; what iterations left that will be made anew is no longer so."""
+        """Go back to the newest recalibration of a resumed run, and drop what iterations left that are made anew."""
         for number in range(self.opened.done, 0, -1):
             if (self.iteration(number).folder / "recalibration.parquet").is_file():
                 self.calibration = self._fresh(number)
@@ -186,6 +193,8 @@ class TrainingSession:
             self._measure(iteration)
         with self.timed("save_s"):
             iteration.close(self.worker)
+            if iteration.is_saved and self.config.train.checkpoint_every > 1:
+                sync_disks()
 
     def _measure(self, iteration: Iteration) -> None:
         """Look at what was done, after the update, so that nothing seen here can reach it."""

@@ -34,7 +34,7 @@ def read_table(path: Path) -> pa.Table:
     try:
         # A file, not a data set: a folder of that name is no table, and looking for one takes time.
         with pq.ParquetFile(path) as file:
-            return file.read()
+            return file.read(use_threads=False)
     except FileNotFoundError as error:
         msg = f"Table '{path}' must exist; got no such file. Run the stage that writes it."
         raise DataContractError(msg) from error

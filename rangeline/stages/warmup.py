@@ -14,21 +14,28 @@ from pathlib import Path
 from typing import Any, cast
 
 from rangeline.config import PipelineConfig, WorldConfig
-from rangeline.errors import ConfigError
+from rangeline.errors import ConfigError, PoolError
 from rangeline.lineage import MANIFEST_NAME, digest_json, write_json, write_manifest
 from rangeline.policy.supervised import ChoiceRow, SupervisedReport, SupervisedRow
 from rangeline.policy.trainer import UpdateSettings
 from rangeline.policy.worker import PolicyWorker, SamplerDtype
 from rangeline.records import PromptRow
 from rangeline.rollout.fresh_model import PREFIX, fresh_model
-from rangeline.rollout.pretrained import COMPLETE, encode_prompt, encode_target, folder_digest, put_in_place, resolve_dtype
+from rangeline.rollout.pretrained import (
+    COMPLETE,
+    encode_prompt,
+    encode_target,
+    folder_digest,
+    put_in_place,
+    resolve_dtype,
+)
 from rangeline.seeds import stream
 from rangeline.stages.data import read_pool
 from rangeline.stages.progress import Progress
 from rangeline.stages.workspace import Workspace, model_cache
 from rangeline.suites.candidate_choice import PROMPT_END, candidates_of
-from rangeline.suites.candidate_world import SUITE, draw_lists
 from rangeline.suites.candidate_words import WORDS
+from rangeline.suites.candidate_world import SUITE, draw_lists
 from rangeline.suites.registry import get_suite
 
 _START_SEED = 0
@@ -96,8 +103,14 @@ def _reference_steps(
 ) -> tuple[int, Iterator[SupervisedReport]]:
     settings = config.warmup
     rows = read_pool(workspace, "warmup")
+    if settings.epochs and not rows:
+        msg = (
+            "'warmup' pool must hold at least one prompt where warmup.teaches is references; got 0. Raise "
+            "split.labelled.warmup, or set warmup.epochs=0."
+        )
+        raise PoolError(msg)
     examples = [_example(worker, row, get_suite(row.suite).render_reference(row)) for row in rows]
-    steps_an_epoch = -(-len(examples) // settings.batch_size) if examples else 0
+    steps_an_epoch = -(-len(examples) // settings.batch_size)
 
     def steps() -> Iterator[SupervisedReport]:
         for epoch in range(settings.epochs):

@@ -1,6 +1,6 @@
 """A world of words with a hidden order: its prompts, its true rewards, and how hard each word is to judge.
 
-A prompt lists N distinct words; the reward of a word is ``(N - 1 - rank) / (N - 1)``, rank 0 being the best of the list.
+A prompt lists N distinct words; the reward of a word is ``(N - 1 - rank) / (N - 1)``, rank 0 being the best of them.
 Prompts never show the order. Labelled ones carry their ranking as reference; unlabelled ones carry nothing, so that
 their rewards exist in the world alone, which a synthetic judge and an oracle read and nothing else.
 The task is Range-GRPO's candidate selection in outline; sizes, designs and every probability here are ours.
@@ -243,9 +243,7 @@ def _pool_lists(world: World, pool: str, num_candidates: int) -> Iterator[tuple[
     return draw_lists(world.words, num_candidates, stream(world.seed, "world", "prompts", pool), weights=weights)
 
 
-def _distinct(
-    lists: Iterator[tuple[str, ...]], count: int, seen: set[frozenset[str]]
-) -> Iterator[tuple[str, ...]]:
+def _distinct(lists: Iterator[tuple[str, ...]], count: int, seen: set[frozenset[str]]) -> Iterator[tuple[str, ...]]:
     made = 0
     for draw, listed in enumerate(lists):
         if made == count:

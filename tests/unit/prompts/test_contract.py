@@ -69,7 +69,7 @@ def test_chat_prompt_becomes_messages():
         ({"prompt_format": "html"}, "'prompt_format' must be one of text, chat; got 'html'"),
         ({"suite": None}, "'suite' must be a non-blank string .*; got None"),
         ({"domain": ""}, "'domain' must be a non-blank string"),
-        ({"share": "test"}, "'share' must be one of train, policy, ratio, warmup, source, calibration, audit, evaluation; got 'test'"),
+        ({"share": "test"}, "'share' must be one of train, policy, ratio, .*; got 'test'"),
         ({"share": "audit"}, "'reference' must be present where 'share' is audit; got None"),
         (
             {"reference": ""},

@@ -9,7 +9,7 @@ from rangeline.suites.registry import get_suite, suite_names
 def test_every_name_gives_the_suite_of_that_name():
     """A suite is found under its own name."""
     names = suite_names()
-    assert ("grade_school_math", "multiple_choice", "reasoning_gym") == names
+    assert ("candidate_choice", "grade_school_math", "multiple_choice", "reasoning_gym") == names
     assert list(names) == [get_suite(name).name for name in names]
 
 
@@ -21,5 +21,5 @@ def test_unknown_name_is_refused_with_a_suggestion():
 
 def test_far_name_is_refused_with_the_known_names():
     """A name near none is answered with all names."""
-    with pytest.raises(ConfigError, match=r"one of grade_school_math, .* got 'zzz'. Correct the 'suite'"):
+    with pytest.raises(ConfigError, match=r"one of candidate_choice, .* got 'zzz'. Correct the 'suite'"):
         get_suite("zzz")
