@@ -281,6 +281,7 @@ def compare(
     workspace: WorkspaceOption = Path(),
     assignments: SetOption = None,
     processes: Annotated[int, typer.Option("--processes", "-p", min=0, help="Runs at once; 0: one a core")] = 0,
+    copy_to: Annotated[Path | None, typer.Option("--copy-to", help="Folder that also gets table and curves")] = None,
     quiet: QuietOption = False,
     debug: DebugOption = False,
 ) -> None:
@@ -291,7 +292,11 @@ def compare(
         from flows.compare_runs import compare as flow
 
         asked = CompareRequest(
-            workspace=str(place.root), plan=str(plan.resolve()), processes=processes, settings=tuple(assignments or ())
+            workspace=str(place.root),
+            plan=str(plan.resolve()),
+            processes=processes,
+            copy_to=str(copy_to.resolve()) if copy_to else None,
+            settings=tuple(assignments or ()),
         )
         results = flow(asked)
         page = Path(results["page"])

@@ -21,6 +21,7 @@ class CompareRequest(DataRequest):
 
     plan: str = Field(description="Plan file, such as configs/compare/table1.yaml")
     processes: int = Field(0, ge=0, description="Runs at once, one thread each; 0: as many as there are cores")
+    copy_to: str | None = Field(None, description="Folder that also gets the table and the curves")
     settings: tuple[str, ...] = Field((), description="Settings a.b=c laid over the plan's")
 
 
@@ -29,6 +30,6 @@ def compare(request: CompareRequest) -> dict[str, Any]:
     """Conduct a comparison, or what is left of it; return where its results lie and what failed."""
     processes = request.processes or len(os.sched_getaffinity(0))
     conduct_comparison(request.workspace, request.plan, processes, request.settings)
-    results = write_comparison(request.workspace, request.plan)
+    results = write_comparison(request.workspace, request.plan, request.copy_to)
     record_comparison(request.workspace, request.plan)
     return {"page": results.page, "findings": results.findings, "failures": dict(results.failures)}

@@ -59,9 +59,9 @@ def conduct_comparison(workspace: str, plan: str, processes: int, assignments: t
 
 
 @task(name="write comparison", cache_policy=NO_CACHE)
-def write_comparison(workspace: str, plan: str) -> Results:
+def write_comparison(workspace: str, plan: str, copy_to: str | None = None) -> Results:
     """Write page, tables, rows and curves of a comparison, and show the table."""
-    results = write_results(Path(workspace), Path(plan))
+    results = write_results(Path(workspace), Path(plan), copy_to=Path(copy_to) if copy_to else None)
     show_markdown("comparison", results.table, "Methods compared on the same data, start and sampling streams")
     for label, reason in results.failures.items():
         logger.warning("failed: %s: %s", label, reason)

@@ -89,8 +89,17 @@ def summarise(plan: ComparisonPlan, folder: Path) -> ComparisonSummary:
     )
 
 
-def write_results(root: Path, plan_file: Path) -> Results:
+def write_results(root: Path, plan_file: Path, *, copy_to: Path | None = None) -> Results:
     """Write `report/`: page, Markdown table, JSON, rows in Parquet, curves in SVG, and the timings apart.
+
+    Parameters
+    ----------
+    root
+        The workspace.
+    plan_file
+        Plan of a comparison that was conducted there.
+    copy_to
+        Folder that also gets table and curves, under the plan's name; None: no other.
 
     Raises
     ------
@@ -105,8 +114,14 @@ def write_results(root: Path, plan_file: Path) -> Results:
     atomic_write(target / "index.html", comparison_page(summary))
     atomic_write(target / "table.md", table)
     write_json(target / "table.json", plain(summary))
-    for design in summary.designs:
-        atomic_write(target / f"curves-{design.design}.svg", curves(design))
+    drawn = {design.design: curves(design) for design in summary.designs}
+    for name, drawing in drawn.items():
+        atomic_write(target / f"curves-{name}.svg", drawing)
+    if copy_to is not None:
+        atomic_write(copy_to / f"{plan.name}.md", table)
+        write_json(copy_to / f"{plan.name}.json", plain(summary))
+        for name, drawing in drawn.items():
+            atomic_write(copy_to / f"{plan.name}-{name}.svg", drawing)
     finished, _ = finished_runs(folder)
     write_table(target / "rows.parquet", _columns(finished))
     write_json(target / "timings.json", _timings(finished))
