@@ -55,7 +55,7 @@ class MethodSummary:
     """Reference minus this method in accuracy; None for the reference, and where no seed is shared."""
     coverage: SeedMean
     coverage_band: tuple[float | None, float | None]
-    """Of the mean, by resampling seeds, which hold their prompts and rollouts together."""
+    """Of the mean, by resampling seeds, which hold their prompts and rollouts together; None with one seed."""
     width: SeedMean
     unbounded: SeedMean
     ess: SeedMean
@@ -203,7 +203,11 @@ def _summarise(runs: Sequence[Run], share: str, difference: SeedDifference | Non
         reward=mean_over_seeds([run["rows"][-1]["reward"] for run in runs]),
         difference=difference,
         coverage=mean_over_seeds(coverages),
-        coverage_band=clustered_interval(known, confidence=confidence, seed=0, support=(0.0, 1.0)),
+        coverage_band=(
+            clustered_interval(known, confidence=confidence, seed=0, support=(0.0, 1.0))
+            if known.size > 1
+            else (None, None)
+        ),
         width=_mean(runs, lambda row: row[share]["mean_width"]),
         unbounded=_mean(runs, lambda row: row[share]["unbounded_share"]),
         ess=_mean(runs, lambda row: row["ess_share"]),
