@@ -93,6 +93,14 @@ def tiny_workspace(tiny_model_folder, tracking_store):
 
 
 @pytest.fixture(scope="session")
+def toy(tmp_path_factory):
+    """Make one word world with its calibrated workspace; tests train runs of their own names in it."""
+    from tiny import make_toy
+
+    return make_toy(tmp_path_factory.mktemp("toy") / "w")
+
+
+@pytest.fixture(scope="session")
 def calibrated_workspace(tiny_workspace, prefect_server, tmp_path_factory):
     """Run prepare, warmup and calibrate once, through their flows; not to be changed, but copied."""
     from flows.calibrate_judge import CalibrateRequest, calibrate

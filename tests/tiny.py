@@ -106,6 +106,82 @@ def save_model(folder, *, seed=0):
     return folder
 
 
+TOY = {
+    "seed": 1,
+    "data": {
+        "world": {
+            "words": 12,
+            "candidates": 4,
+            "policy": 24,
+            "ratio": 8,
+            "source": 16,
+            "calibration": 16,
+            "audit": 6,
+            "evaluation": 10,
+        }
+    },
+    "policy": {
+        "model": "fresh:gpt2",
+        "architecture": {"n_layer": 1, "n_embd": 16, "n_head": 2, "n_positions": 16, "initializer_range": 0.15},
+        "precision": "float32",
+        "sampler_dtype": "float32",
+    },
+    "sampling": {"group_size": 4, "max_tokens": 1},
+    "judge": {"model": "synthetic", "rubric": "rubrics/candidates.yaml"},
+    "warmup": {"teaches": "format", "steps": 60, "learning_rate": 2.0e-2, "batch_size": 16},
+    "calibrate": {"trees": 8},
+    "intervals": {"cross_validate": False},
+    "objective": {"learning_rate": 5.0e-3},
+    "train": {
+        "iterations": 4,
+        "prompts_per_iteration": 6,
+        "ratio_prompts": 4,
+        "audit_prompts": 3,
+        "on_alarm": "continue",
+        "evaluate_every": 2,
+    },
+    "evaluate": {"method": "probability", "samples": 1, "pass_at": [1]},
+}
+"""Settings of a word world in miniature."""
+
+
+def make_toy(root, **over):
+    """Make a word world's workspace whose every stage before training has run; return workspace and settings."""
+    from rangeline.stages import calibration, data
+    from rangeline.stages.progress import silent
+    from rangeline.stages.warmup import warmup
+    from rangeline.stages.workspace import open_workspace
+
+    root.mkdir(parents=True, exist_ok=True)
+    shutil.copytree(ROOT / "rubrics", root / "rubrics", dirs_exist_ok=True)
+    config = build_config(merged(TOY, over), source="toy workspace")
+    (root / "params.yaml").write_text(yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False))
+    workspace, config = open_workspace(root)
+    for stage in (data.generate, data.ingest, data.split):
+        stage(workspace, config)
+    for slow in (warmup, calibration.calibrate, calibration.anchors):
+        slow(workspace, config, silent)
+    return workspace, config
+
+
+def train_toy(workspace, config, run, *, until=None, change=None):
+    """Train a word world's policy, or go on with it, up to an iteration; `change` is given the open session."""
+    from rangeline.stages.session import TrainingSession
+
+    with TrainingSession(workspace, config, run=run) as session:
+        if change is not None:
+            change(session)
+        for number in session.remaining:
+            if until is not None and number > until:
+                break
+            session.sample(number)
+            session.judge_states(number)
+            session.bound(number)
+            session.cover(number)
+            session.update(number)
+    return session.opened.folder
+
+
 def merged(base, over):
     """Return nested settings with others laid over them."""
     result = dict(base)

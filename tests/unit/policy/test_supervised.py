@@ -1,10 +1,12 @@
 """Laws of the supervised step."""
 
+import math
+
 import pytest
 import torch
 
 from rangeline.errors import BadInputError, NonFiniteError
-from rangeline.policy.supervised import SupervisedRow, supervised_update
+from rangeline.policy.supervised import ChoiceRow, SupervisedRow, choice_update, supervised_update
 from rangeline.policy.trainer import PolicyTrainer, UpdateSettings
 
 ROWS = [
@@ -60,3 +62,40 @@ def test_broken_weights_stop_the_step(tiny_model):
         model.lm_head.weight[7] = float("nan")
     with pytest.raises(NonFiniteError, match=r"'loss' must be finite; got nan \(supervised step\)"):
         supervised_update(trainer_of(model), ROWS, pad_id=0)
+
+
+CHOICES = [ChoiceRow(prompt_ids=(3, 4), choice_ids=(7, 8)), ChoiceRow(prompt_ids=(5,), choice_ids=(9, 7))]
+
+
+def test_choices_become_alike_and_all_there_is(tiny_model):
+    """Steps on choices take the loss down to log n: each of n choices has probability 1 / n, and nothing else any."""
+    trainer = trainer_of(tiny_model())
+    losses = [choice_update(trainer, CHOICES, pad_id=0).loss for _ in range(60)]
+    assert losses[-1] == pytest.approx(math.log(2), abs=0.02)
+    with torch.no_grad():
+        prob = trainer.model(torch.tensor([[3, 4]])).logits[0, -1].softmax(-1)
+    assert [0.5, 0.5] == pytest.approx(prob[[7, 8]].tolist(), abs=0.05)
+
+
+def test_order_of_choice_rows_changes_no_bit(tiny_model):
+    """Rows in another order, of unlike lengths, give the same weights; padding is never read."""
+    models = [trainer_of(tiny_model()) for _ in range(3)]
+    for trainer, rows, pad_id in zip(models, (CHOICES, CHOICES[::-1], CHOICES), (0, 0, 6), strict=True):
+        choice_update(trainer, rows, pad_id=pad_id)
+    first, *others = ([*trainer.model.parameters()] for trainer in models)
+    assert all(torch.equal(a, b) for other in others for a, b in zip(first, other, strict=True))
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [],
+        [ChoiceRow(prompt_ids=(), choice_ids=(2,))],
+        [ChoiceRow(prompt_ids=(3,), choice_ids=())],
+        [CHOICES[0], ChoiceRow(prompt_ids=(3,), choice_ids=(7,))],
+    ],
+)
+def test_choices_of_unlike_number_are_refused(tiny_model, rows):
+    """No row, an empty prompt, no choice, or another number of choices is refused."""
+    with pytest.raises(BadInputError, match="'rows' must be one or more prompts of a token and more, with one number"):
+        choice_update(trainer_of(tiny_model()), rows, pad_id=0)

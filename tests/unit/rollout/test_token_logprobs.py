@@ -97,3 +97,18 @@ def test_scales_must_be_positive(name, value):
     """Temperature and chunk size are positive."""
     with pytest.raises(BadInputError, match=f"'{name}' must be positive; got {value}"):
         token_logprobs(None, IDS, MASK, KEEP, **{name: value})
+
+
+def test_equal_rows_have_equal_values_and_every_gradient():
+    """Rows that read the same tokens are read once: values are those of each row alone, gradients add up over rows."""
+    ids, keep = IDS[[0, 0, 1, 0]].clone(), KEEP[[0, 0, 1, 0]]
+    ids[1, 3] = 9
+    together, apart = model_of(LlamaConfig(**SIZES)), model_of(LlamaConfig(**SIZES))
+    logprob, _ = token_logprobs(together, ids, MASK[[0, 0, 1, 0]], keep)
+    logprob.sum().backward()
+    for i in range(4):
+        alone, _ = token_logprobs(apart, ids[i : i + 1], MASK[[0, 0, 1, 0]][i : i + 1], keep[i : i + 1])
+        torch.testing.assert_close(alone[0], logprob[i], atol=1e-6, rtol=1e-5)
+        alone.sum().backward()
+    for a, b in zip(together.parameters(), apart.parameters(), strict=True):
+        torch.testing.assert_close(a.grad, b.grad, atol=1e-5, rtol=1e-4)

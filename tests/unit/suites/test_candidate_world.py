@@ -1,5 +1,6 @@
 """Word worlds: one order a seed, prompts that keep their secret, and words that are hard by design."""
 
+import itertools
 from dataclasses import replace
 
 import numpy as np
@@ -8,8 +9,8 @@ import pytest
 from rangeline.errors import BadInputError, ConfigError
 from rangeline.prompts.contract import parse_rows
 from rangeline.seeds import stream
-from rangeline.suites.candidate_world import DESIGNS, LABELLED, World, draw_lists, make_world, world_prompts
 from rangeline.suites.candidate_words import WORDS
+from rangeline.suites.candidate_world import DESIGNS, LABELLED, World, draw_lists, make_world, world_prompts
 
 SIZES = {"policy": 6, "ratio": 4, "source": 5, "calibration": 5, "audit": 3, "evaluation": 8}
 
@@ -18,7 +19,7 @@ def test_vocabulary_is_prefix_free():
     """No word begins with another, so that a cut-off word is never taken for a whole one."""
     ordered = sorted(WORDS)
     assert 256 == len(set(WORDS))
-    assert not [a for a, b in zip(ordered, ordered[1:], strict=False) if b.startswith(a)]
+    assert not [a for a, b in itertools.pairwise(ordered) if b.startswith(a)]
 
 
 def test_world_is_decided_by_its_seed():
@@ -72,14 +73,12 @@ def test_another_order_gives_the_same_unlabelled_prompts():
     """Unlabelled prompts do not depend on the hidden order: they could not betray it."""
     world = make_world("neutral", 12, seed=0)
     other = replace(world, ranking=world.ranking[::-1])
-    unlabelled = [
-        [row for row in world_prompts(one, SIZES, 4) if row["reference"] is None] for one in (world, other)
-    ]
+    unlabelled = [[row for row in world_prompts(one, SIZES, 4) if row["reference"] is None] for one in (world, other)]
     assert unlabelled[0] == unlabelled[1]
 
 
 def test_domain_design_keeps_hard_words_from_calibration_alone():
-    """In `domain`, source and calibration prompts hold few hard words; audit and policy prompts hold as many as ever."""
+    """In `domain`, source and calibration prompts hold few hard words; audit and policy prompts as many as ever."""
     world = make_world("domain", 40, seed=0)
     rows = world_prompts(world, dict.fromkeys(SIZES, 60), 8)
     share = {
