@@ -8,6 +8,8 @@ from rangeline.evaluation.comparison_statistics import FlipCount, SeedDifference
 from rangeline.evaluation.comparison_summary import DesignSummary, MethodSummary
 from rangeline.evaluation.report_text import DASH
 
+_FEWEST_SEEDS = 5
+"""Resampling fewer seeds gives intervals that are far too narrow: they are shown, and no verdict is drawn from them."""
 _DIGITS = 6
 """Digits of stored numbers: far below any standard error, and above what rounding of sums moves."""
 
@@ -127,7 +129,9 @@ def finding(design: DesignSummary, confidence: float) -> str:
     if difference.lower is None or difference.upper is None:
         return f"{design.reference} minus {best.method}, the best scalar reduction: {points} on one seed; no interval."
     words = "is not told apart from"
-    if difference.lower > 0:
+    if difference.num_seeds < _FEWEST_SEEDS:
+        words = f"cannot be told, with fewer than {_FEWEST_SEEDS} seeds, from"
+    elif difference.lower > 0:
         words = "beats"
     elif difference.upper < 0:
         words = "loses to"
