@@ -13,7 +13,7 @@ export GX_ANALYTICS_ENABLED := false
 export HF_HUB_DISABLE_TELEMETRY := 1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo toy check format test test-slow bench-coverage bench-intervals bench-trl serve deploy clean
+.PHONY: demo toy check format test test-slow bench-coverage bench-intervals bench-trl table1 serve deploy clean
 
 demo: .venv/demo.ok ## Run the main job on a real model and real problems
 	$(BIN)/rangeline demo $(RUN_OPTIONS)
@@ -46,6 +46,9 @@ bench-intervals: .venv/test.ok .venv-bench/ok ## Seconds and memory of weighted 
 bench-trl: .venv-trl/ok ## TRL's GRPOTrainer fed Range-GRPO advantages: same loss and gradient, or exit 1
 	OMP_NUM_THREADS=1 PYTHONPATH=$(CURDIR) .venv-trl/bin/python -m benchmarks.trl_parity.run
 
+table1: .venv/demo.ok ## Eight methods, six designs, ten or five seeds: tables and curves (25 minutes, 2 cores)
+	$(BIN)/rangeline compare configs/compare/table1.yaml --copy-to benchmarks/results
+
 serve: .venv/demo.ok ## The Prefect page of what was run here
 	$(BIN)/rangeline serve prefect
 
@@ -54,7 +57,7 @@ deploy: .venv/demo.ok ## Put the flows on the Prefect server that PREFECT_API_UR
 	RANGELINE_HOME=$(CURDIR) $(BIN)/prefect --no-prompt deploy --all
 
 clean: ## Remove what runs made here; versioned data stays in the DVC remote
-	rm -rf runs models .rangeline .prefect mlruns/mlflow.db mlruns/artifacts
+	rm -rf runs comparisons models .rangeline .prefect mlruns/mlflow.db mlruns/artifacts
 
 .venv-bench/ok: benchmarks/requirements.txt
 	$(PYTHON) -m venv .venv-bench

@@ -349,6 +349,40 @@ def reward_quality(
 
 
 @app.command()
+def compare(
+    plan: Annotated[Path, typer.Argument(help="Plan file, such as configs/compare/table1.yaml", exists=True)],
+    workspace: WorkspaceOption = Path(),
+    assignments: SetOption = None,
+    processes: Annotated[int, typer.Option("--processes", "-p", min=0, help="Runs at once; 0: one a core")] = 0,
+    copy_to: Annotated[Path | None, typer.Option("--copy-to", help="Folder that also gets table and curves")] = None,
+    quiet: QuietOption = False,
+    debug: DebugOption = False,
+) -> None:
+    """Compare methods over seeds on the same data, start and sampling streams; the same command resumes."""
+
+    def work(place: Workspace, settings: PipelineConfig) -> None:
+        from flows.compare_runs import CompareRequest
+        from flows.compare_runs import compare as flow
+
+        asked = CompareRequest(
+            workspace=str(place.root),
+            plan=str(plan.resolve()),
+            processes=processes,
+            copy_to=str(copy_to.resolve()) if copy_to else None,
+            settings=tuple(assignments or ()),
+        )
+        results = flow(asked)
+        page = Path(results["page"])
+        typer.echo("\n".join(results["findings"]))
+        say_table([("page", str(page)), ("table", str(page.with_name("table.md")))])
+        if failures := results["failures"]:
+            typer.secho(f"{len(failures)} failed: {'; '.join(sorted(failures))}", err=True)
+            raise typer.Exit(3)
+
+    in_workspace(work, workspace, quiet=quiet, debug=debug)
+
+
+@app.command()
 def nightly(workspace: WorkspaceOption = Path(), quiet: QuietOption = False, debug: DebugOption = False) -> None:
     """Do the night's work now: new data, calibration, training, evaluation, promotion through the gates."""
 

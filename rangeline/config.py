@@ -190,6 +190,9 @@ class AdvantageConfig(Section):
     reduction: Literal["lower", "middle", "upper"] = Field("middle", description="Point of the interval; not for range")
     form: Literal["reciprocal", "reciprocal_squared", "exponential", "gaussian"] = "gaussian"
     reference_width: Positive = Field(0.25, description="lambda of the pair weight")
+    advantage_scale: Literal["none", "match_initial", "match_batch"] = Field(
+        "none", description="Give advantages the midpoint's RMS: never, as the first batch asks, or each batch"
+    )
 
 
 class ObjectiveConfig(Section):

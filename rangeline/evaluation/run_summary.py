@@ -168,6 +168,7 @@ METRICS = (
     Metric("advantage/sign_flips", "sign flips", "count", "Rewards and advantages"),
     Metric("advantage/median_pair_weight", "median pair weight", "number", "Rewards and advantages"),
     Metric("advantage/active_share", "active", "share", "Rewards and advantages"),
+    Metric("advantage/rms", "RMS", "number", "Rewards and advantages"),
     Metric("train/accuracy", "audit accuracy", "share", "Policy"),
     Metric("evaluation/accuracy", "held-out accuracy", "share", "Policy"),
     Metric("oracle/coverage", "true coverage", "share", "Behind the intervals"),

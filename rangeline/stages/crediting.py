@@ -1,5 +1,6 @@
 """From reward intervals to advantages, and from advantages to the batches that the policy is updated with."""
 
+import json
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -7,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from rangeline.advantage_scale import matching_factor, root_mean_square, scaled
 from rangeline.advantages import compute_advantages, count_sign_flips, median_pair_weight
 from rangeline.config import PipelineConfig
 from rangeline.errors import BadInputError
@@ -14,7 +16,7 @@ from rangeline.lineage import write_json
 from rangeline.policy.batch import TaughtRow
 from rangeline.policy.supervised import SupervisedRow
 from rangeline.policy.worker import PolicyWorker
-from rangeline.records import Advantages, BoolArray
+from rangeline.records import Advantages, BoolArray, FloatArray
 from rangeline.rollout.selection import take_rollouts
 from rangeline.stages.rewarding import RewardedShare, RewardPlan
 from rangeline.stages.tables import (
@@ -68,8 +70,28 @@ def _taught(folder: Path) -> tuple[TaughtRow, ...]:
     )
 
 
-def credit_share(folder: Path, config: PipelineConfig) -> bool:
-    """Turn the policy share's intervals into advantages, beside the midpoint's; return whether there is a signal."""
+def _scale_factor(kind: str, before: Path, value_N: FloatArray, midpoint_N: FloatArray) -> float | None:
+    """Return what advantages are multiplied by; None while nothing asks for a factor, or nothing can give one."""
+    if kind == "none":
+        return None
+    path = before / "credit.json"
+    if kind == "match_initial" and path.is_file():
+        kept = json.loads(path.read_text(encoding="utf-8"))["advantage/scale"]
+        if kept is not None:
+            return float(kept)
+    return matching_factor(value_N, midpoint_N)
+
+
+def credit_share(folder: Path, config: PipelineConfig, *, before: Path) -> bool:
+    """Turn the policy share's intervals into advantages, beside the midpoint's; return whether there is a signal.
+
+    Parameters
+    ----------
+    folder, before
+        Folders of the iteration and of the one before it, which holds the scale of `match_initial`.
+    config
+        Settings of the run.
+    """
     everything = read_intervals(folder / "policy_intervals.parquet")
     kept_N = np.array(_column(folder, "kept", [True] * len(everything)), dtype=bool)
     source_N = np.array(_column(folder, "source", [""] * len(everything)), dtype=object)
@@ -84,11 +106,14 @@ def credit_share(folder: Path, config: PipelineConfig) -> bool:
         reference_width=settings.reference_width,
         alpha=config.intervals.alpha,
     )
+    midpoint = compute_advantages(intervals, estimator="dr_grpo", reduction="middle")
+    factor = _scale_factor(settings.advantage_scale, before, raw.value_N, midpoint.value_N)
+    raw = scaled(raw, factor)
     weight_N = np.array([config.reward.weights.get(name, 1.0) for name in source_N])
     advantages = replace(raw, value_N=np.where(raw.active_N, raw.value_N * weight_N, 0.0))
-    midpoint = compute_advantages(intervals, estimator="dr_grpo", reduction="middle")
     write_advantages(folder / "advantages.parquet", advantages, midpoint=midpoint.value_N)
-    write_json(folder / "credit.json", _facts(everything, advantages, midpoint, kept_N, config))
+    facts = _facts(everything, advantages, midpoint, kept_N, config)
+    write_json(folder / "credit.json", {**facts, "advantage/scale": factor})
     return bool((advantages.value_N != 0).any()) or any(row.weight != 0 for row in _taught(folder))
 
 
@@ -104,7 +129,8 @@ def _facts(
         "advantage/active_share": float((advantages.value_N != 0).mean()),
         "advantage/sign_flips": count_sign_flips(advantages.value_N, midpoint.value_N),
         "advantage/median_pair_weight": median_pair_weight(intervals, form=form, reference_width=width),
-        "advantage/rms": float(np.sqrt(np.mean(advantages.value_N**2))),
+        "advantage/rms": root_mean_square(advantages.value_N),
+        "advantage/midpoint_rms": root_mean_square(midpoint.value_N),
     }
 
 

@@ -328,7 +328,7 @@ class Iteration:
 
     def credit(self) -> bool:
         """Turn the policy share's intervals into advantages; return whether there is anything to learn from."""
-        return credit_share(self.folder, self.config)
+        return credit_share(self.folder, self.config, before=self.run.iteration(self.number - 1))
 
     def update(self, worker: PolicyWorker, progress: Progress) -> None:
         """Update the policy from the advantages."""

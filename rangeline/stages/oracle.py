@@ -11,14 +11,17 @@ from typing import Any
 
 import numpy as np
 
-from rangeline.advantages import dr_grpo_advantages
 from rangeline.conformal.coverage import covered_N
+from rangeline.evaluation.comparison_statistics import count_flips
 from rangeline.lineage import write_json
 from rangeline.records import FloatArray, RolloutSet
 from rangeline.stages.iteration import Iteration
 from rangeline.stages.tables import read_intervals, read_rollouts, read_table
 from rangeline.suites.candidate_choice import CandidateChoice, candidates_of
 from rangeline.suites.candidate_world import World
+
+JUDGED = "judged_intervals.parquet"
+"""Where the judge's intervals of the policy share lie when a comparison trains on other rewards."""
 
 
 def true_rewards(world: World, iteration: Iteration, share: str, rollouts: RolloutSet) -> FloatArray:
@@ -39,17 +42,21 @@ def observe(world: World, iteration: Iteration) -> None:
     folder = iteration.folder
     rollouts = read_rollouts(folder / "policy_rollouts.parquet")
     truth_N = true_rewards(world, iteration, "policy", rollouts)
-    intervals = read_intervals(folder / "policy_intervals.parquet")
+    # Where a method trains on other rewards, it is still the judge's intervals that are to cover the truth.
+    judged = folder / JUDGED
+    intervals = read_intervals(judged if judged.is_file() else folder / "policy_intervals.parquet")
     covered, valid = covered_N(intervals, truth_N)
     credit = read_table(folder / "advantages.parquet")
-    ours, midpoint = (np.sign(credit[name].to_numpy()) for name in ("advantage", "midpoint"))
-    true_sign = np.sign(dr_grpo_advantages(np.where(valid, truth_N, 0.0), rollouts.prompt_id_N, valid))
-    flipped = ours * midpoint < 0
+    ours, midpoint = (credit[name].to_numpy() for name in ("advantage", "midpoint"))
+    flips = count_flips(ours, midpoint, truth_N, rollouts.prompt_id_N)
     content: dict[str, Any] = {
         "oracle/coverage": float(covered[valid].mean()) if valid.any() else None,
         "oracle/mean_reward": float(truth_N[valid].mean()) if valid.any() else None,
         "oracle/best_share": float((truth_N[valid] == 1).mean()) if valid.any() else None,
-        "oracle/flips": int(flipped.sum()),
-        "oracle/flips_right": int((flipped & (ours == true_sign)).sum()),
+        "oracle/num_judged": int(valid.sum()),
+        "oracle/num_covered": int(covered.sum()),
+        "oracle/flips": flips.num_flips,
+        "oracle/flips_right": flips.num_agree,
+        "oracle/flips_wrong": flips.num_disagree,
     }
     write_json(folder / "oracle.json", content)

@@ -196,11 +196,18 @@ def choose_workspace(
         raise ConfigError(msg)
     workspace = Workspace((root / "workspaces" / name).resolve())
     beside = (config_file.parent if config_file else root, root, PROJECT_HOME)
-    config = _fill(workspace, values, beside)
+    config = fill_workspace(workspace, values, beside)
     return workspace, config
 
 
-def _find(name: str, folders: Sequence[Path]) -> Path:
+def find_file(name: str, folders: Sequence[Path]) -> Path:
+    """Return the first file of that name beside one of the folders.
+
+    Raises
+    ------
+    ConfigError
+        There is none.
+    """
     for folder in folders:
         if (folder / name).is_file():
             return folder / name
@@ -216,18 +223,38 @@ def _copy_if_changed(source: Path, target: Path) -> None:
         shutil.copyfile(source, target)
 
 
-def _fill(workspace: Workspace, values: Mapping[str, Any], beside: Sequence[Path]) -> PipelineConfig:
-    """Write a derived workspace: settings, pipeline file, and copies of the files that it reads."""
+def fill_workspace(workspace: Workspace, values: Mapping[str, Any], beside: Sequence[Path]) -> PipelineConfig:
+    """Write a derived workspace: settings, pipeline file, and copies of the files that it reads.
+
+    Parameters
+    ----------
+    workspace
+        Where it goes.
+    values
+        All settings, as they were before any default was filled in.
+    beside
+        Folders in which relative data files and the rubric are looked up, first to last.
+
+    Returns
+    -------
+    PipelineConfig
+        Its settings, files named by their copies.
+
+    Raises
+    ------
+    ConfigError
+        A setting is wrong, or a file does not exist.
+    """
     config = build_config(values, source=str(workspace.params))
     files: list[str] = []
     for name in config.data.files:
-        found = _find(name, beside)
+        found = find_file(name, beside)
         if f"data/raw/{found.name}" in files:
             msg = f"'data.files' must have distinct names; got '{found.name}' twice. Rename one of the files."
             raise ConfigError(msg)
         _copy_if_changed(found, workspace.raw / found.name)
         files.append(f"data/raw/{found.name}")
-    rubric = _find(config.judge.rubric, beside)
+    rubric = find_file(config.judge.rubric, beside)
     _copy_if_changed(rubric, workspace.root / "rubrics" / rubric.name)
     settings = merge(config.model_dump(mode="json"), {"data": {"files": files}})
     settings["judge"]["rubric"] = f"rubrics/{rubric.name}"

@@ -1,0 +1,259 @@
+"""Summary of a comparison: what each method reached on each design, and by how much the reference differs from it.
+
+Computes, over the seeds of a design, means with standard errors and paired differences of what runs recorded. A run's
+coverage is the share of its rollouts that were covered, over all its iterations; its accuracy is that of its last look.
+Seeds are the units of everything. Before anything is summed, the runs of a seed must be proven alike: the same
+rollouts at their first iteration, the same number of rollouts of every kind, the same held-out prompts.
+
+Shapes: S seeds, W windows between two looks.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from rangeline.errors import BadInputError
+from rangeline.evaluation.comparison_statistics import (
+    FlipCount,
+    SeedDifference,
+    SeedMean,
+    difference_over_seeds,
+    mean_over_seeds,
+)
+from rangeline.evaluation.sampling_metrics import clustered_interval
+
+Run = Mapping[str, Any]
+"""One run's `result.json`."""
+
+_SCALAR = frozenset({"grpo", "dr_grpo", "rloo"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Curve:
+    """One number along a run: mean over seeds and standard error, at the iterations of the looks."""
+
+    iterations: tuple[int, ...]
+    points: tuple[SeedMean, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MethodSummary:
+    """What one method did on one design."""
+
+    method: str
+    is_scalar: bool
+    """True for a reduction of the judge's intervals to points."""
+    learning_rate: float
+    seeds: tuple[int, ...]
+    accuracy: SeedMean
+    """Of the last look."""
+    reward: SeedMean
+    difference: SeedDifference | None
+    """Reference minus this method in accuracy; None for the reference, and where no seed is shared."""
+    coverage: SeedMean
+    coverage_band: tuple[float | None, float | None]
+    """Of the mean, by resampling seeds, which hold their prompts and rollouts together; None with one seed."""
+    width: SeedMean
+    unbounded: SeedMean
+    ess: SeedMean
+    rms: SeedMean
+    """Root mean square of the advantages as trained on, mean over the run."""
+    midpoint_rms: SeedMean
+    flips: FlipCount
+    rollouts: Mapping[str, int]
+    """Rollouts of a run by kind."""
+    accuracy_curve: Curve
+    coverage_curve: Curve
+    """Over the iterations since the look before."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DesignSummary:
+    """All methods on one design."""
+
+    design: str
+    reference: str
+    target: float
+    """Coverage that the intervals promise."""
+    is_oracle: bool
+    """True where coverage is that of the unlabelled policy rollouts; else of the labelled audit share."""
+    num_held_out: int
+    methods: tuple[MethodSummary, ...]
+    missing: tuple[str, ...]
+    """Runs that have no result."""
+
+    @property
+    def best_scalar(self) -> MethodSummary | None:
+        """Return the scalar reduction of the highest mean accuracy; None where there is none."""
+        known = [item for item in self.methods if item.is_scalar and item.accuracy.mean is not None]
+        return max(known, key=lambda item: item.accuracy.mean or 0.0, default=None)
+
+
+def require_paired(runs: Sequence[Run]) -> None:
+    """Prove that the methods of each seed are comparable.
+
+    Raises
+    ------
+    BadInputError
+        Two runs of a design and seed differ in their first rollouts, their budgets or their held-out prompts, or one
+        looked at validation prompts.
+    """
+    facts = {
+        "first rollouts": lambda run: run["rows"][1]["rollouts_sha256"],
+        "rollouts by kind": _budget,
+        "held-out prompts": lambda run: run["held_out_sha256"],
+    }
+    first: dict[tuple[str, int], Run] = {}
+    for run in runs:
+        if run["role"] != "test":
+            msg = f"Run '{run['method']}' must be a reported one; got role {run['role']} (seed {run['seed']})."
+            raise BadInputError(msg)
+        other = first.setdefault((run["design"], run["seed"]), run)
+        for name, fact in facts.items():
+            if fact(run) != fact(other):
+                msg = (
+                    f"Methods must have equal {name} to be paired; got {fact(other)!s:.60} for '{other['method']}' and "
+                    f"{fact(run)!s:.60} for '{run['method']}' ({run['design']}, seed {run['seed']}). Run both again."
+                )
+                raise BadInputError(msg)
+
+
+def _iterations(run: Run) -> list[Mapping[str, Any]]:
+    return [row for row in run["rows"] if row["iteration"] > 0]
+
+
+def _budget(run: Run) -> dict[str, int]:
+    """Return the rollouts of a run by kind, auxiliary ones included."""
+    total: dict[str, int] = {}
+    for row in _iterations(run):
+        for kind, count in row["rollouts"].items():
+            total[kind] = total.get(kind, 0) + count
+    return total
+
+
+def summarise_design(
+    runs: Sequence[Run], *, reference: str, methods: Sequence[str], missing: Sequence[str], confidence: float
+) -> DesignSummary:
+    """Summarise all runs of one design.
+
+    Parameters
+    ----------
+    runs
+        Results, one a method and seed.
+    reference
+        The method that others are subtracted from.
+    methods
+        Their order in tables; those without a result are left out.
+    missing
+        What has no result, in words.
+    confidence
+        Of intervals, in (0, 1).
+
+    Raises
+    ------
+    BadInputError
+        There is no run, or the runs are not paired.
+    """
+    if not runs:
+        msg = f"A design must have a finished run to be summarised; got none. Failed: {'; '.join(missing) or 'none'}."
+        raise BadInputError(msg)
+    require_paired(runs)
+    share = "policy" if all(_knows(run, "policy") for run in runs) else "audit"
+    by_method = {name: [run for run in runs if run["method"] == name] for name in methods}
+    accuracy = {name: {run["seed"]: run["rows"][-1]["accuracy"] for run in own} for name, own in by_method.items()}
+    summaries = []
+    for name, own in by_method.items():
+        if own:
+            shared = name != reference and accuracy[reference].keys() & accuracy[name].keys()
+            change = (
+                difference_over_seeds(accuracy[reference], accuracy[name], confidence=confidence) if shared else None
+            )
+            summaries.append(_summarise(own, share, change, confidence))
+    return DesignSummary(
+        design=runs[0]["design"],
+        reference=reference,
+        target=runs[0]["target"],
+        is_oracle=share == "policy",
+        num_held_out=runs[0]["num_held_out"],
+        methods=tuple(summaries),
+        missing=tuple(missing),
+    )
+
+
+def _knows(run: Run, share: str) -> bool:
+    return any(row[share]["num_judged"] for row in _iterations(run))
+
+
+def _summarise(runs: Sequence[Run], share: str, difference: SeedDifference | None, confidence: float) -> MethodSummary:
+    coverages = [_coverage(_iterations(run), share) for run in runs]
+    known = np.array([value for value in coverages if value is not None], dtype=np.float64)
+    first, rates = runs[0], sorted({run["learning_rate"] for run in runs})
+    if len(rates) > 1:
+        msg = f"A method must keep its learning rate over seeds; got {rates} ('{first['method']}')."
+        raise BadInputError(msg)
+    return MethodSummary(
+        method=first["method"],
+        is_scalar=first["rewards"] == "judge" and first["estimator"] in _SCALAR,
+        learning_rate=rates[0],
+        seeds=tuple(sorted(run["seed"] for run in runs)),
+        accuracy=mean_over_seeds([run["rows"][-1]["accuracy"] for run in runs]),
+        reward=mean_over_seeds([run["rows"][-1]["reward"] for run in runs]),
+        difference=difference,
+        coverage=mean_over_seeds(coverages),
+        coverage_band=(
+            clustered_interval(known, confidence=confidence, seed=0, support=(0.0, 1.0))
+            if known.size > 1
+            else (None, None)
+        ),
+        width=_mean(runs, lambda row: row[share]["mean_width"]),
+        unbounded=_mean(runs, lambda row: row[share]["unbounded_share"]),
+        ess=_mean(runs, lambda row: row["ess_share"]),
+        rms=_mean(runs, lambda row: row["rms"]),
+        midpoint_rms=_mean(runs, lambda row: row["midpoint_rms"]),
+        flips=_flips(runs),
+        rollouts=_budget(first),
+        accuracy_curve=_accuracy_curve(runs),
+        coverage_curve=_coverage_curve(runs, share),
+    )
+
+
+def _mean(runs: Sequence[Run], read: Any) -> SeedMean:
+    """Return the mean over seeds of each run's mean over iterations; iterations without a value are left out."""
+    return mean_over_seeds([mean_over_seeds([read(row) for row in _iterations(run)]).mean for run in runs])
+
+
+def _coverage(rows: Sequence[Mapping[str, Any]], share: str) -> float | None:
+    judged = sum(row[share]["num_judged"] or 0 for row in rows)
+    return sum(row[share]["num_covered"] or 0 for row in rows) / judged if judged else None
+
+
+def _flips(runs: Sequence[Run]) -> FlipCount:
+    counts = [FlipCount(**row["flips"]) for run in runs for row in _iterations(run)]
+    return sum(counts[1:], start=counts[0])
+
+
+def _look_iterations(run: Run) -> list[int]:
+    return [row["iteration"] for row in run["rows"] if "accuracy" in row]
+
+
+def _accuracy_curve(runs: Sequence[Run]) -> Curve:
+    looks = _look_iterations(runs[0])
+    at = [{row["iteration"]: row.get("accuracy") for row in run["rows"]} for run in runs]
+    return Curve(
+        iterations=tuple(looks), points=tuple(mean_over_seeds([rows.get(number) for rows in at]) for number in looks)
+    )
+
+
+def _coverage_curve(runs: Sequence[Run], share: str) -> Curve:
+    looks = _look_iterations(runs[0])
+    windows = list(pairwise(looks))
+    points = [
+        mean_over_seeds(
+            [_coverage([row for row in _iterations(run) if low < row["iteration"] <= high], share) for run in runs]
+        )
+        for low, high in windows
+    ]
+    return Curve(iterations=tuple(high for _, high in windows), points=tuple(points))

@@ -1,0 +1,159 @@
+"""Summaries of designs from runs by hand, and the page and tables made of them."""
+
+import copy
+
+import pytest
+
+from rangeline.errors import BadInputError
+from rangeline.evaluation.comparison_curves import curves
+from rangeline.evaluation.comparison_page import comparison_page
+from rangeline.evaluation.comparison_summary import require_paired, summarise_design
+from rangeline.evaluation.comparison_text import ComparisonSummary, markdown, plain
+
+
+def _row(number, accuracy=None, *, covered=9, flips=2):
+    share = {"num_covered": covered, "num_judged": 10, "mean_width": 0.4, "unbounded_share": 0.0}
+    row = {
+        "iteration": number,
+        "audit": share,
+        "policy": share,
+        "ess_share": 0.5,
+        "rms": 0.1,
+        "midpoint_rms": 0.2,
+        "flips": {"num_credited": 20, "num_flips": flips, "num_agree": flips // 2, "num_disagree": flips - flips // 2},
+        "rollouts": {"policy": 8, "ratio": 4, "audit": 4},
+    }
+    if number == 1:
+        row["rollouts_sha256"] = "same"
+    if accuracy is not None:
+        row |= {"accuracy": accuracy, "reward": None}
+    return row
+
+
+def _run(method, seed, accuracy, *, estimator="range", covered=9):
+    return {
+        "design": "neutral",
+        "method": method,
+        "estimator": estimator,
+        "rewards": "judge",
+        "role": "test",
+        "seed": seed,
+        "learning_rate": 0.01,
+        "num_held_out": 5,
+        "held_out_sha256": "prompts",
+        "target": 0.9,
+        "rows": [
+            {"iteration": 0, "accuracy": 0.1, "reward": None},
+            _row(1, covered=10),
+            _row(2, accuracy, covered=covered),
+        ],
+    }
+
+
+def _runs():
+    ours = [_run("range", seed, value) for seed, value in enumerate([0.5, 0.6, 0.7])]
+    return ours + [
+        _run("mid-dr_grpo", seed, value, estimator="dr_grpo", covered=8) for seed, value in enumerate([0.4, 0.6, 0.5])
+    ]
+
+
+def _summary(runs=None, **over):
+    settings = {"reference": "range", "methods": ["range", "mid-dr_grpo"], "missing": (), "confidence": 0.95}
+    return summarise_design(runs or _runs(), **{**settings, **over})
+
+
+def test_numbers_of_a_design_by_hand():
+    """Accuracy is that of the last look, coverage that of all rollouts of a run, budgets are sums."""
+    ours, mid = _summary().methods
+    assert (0.6, 0.95, 0.9) == pytest.approx((ours.accuracy.mean, ours.coverage.mean, mid.coverage.mean))
+    assert (0.1, 2, 0) == (pytest.approx(mid.difference.mean), mid.difference.num_wins, mid.difference.num_losses)
+    assert ours.difference is None
+    assert {"policy": 16, "ratio": 8, "audit": 8} == ours.rollouts
+    assert (120, 12, 6) == (ours.flips.num_credited, ours.flips.num_flips, ours.flips.num_agree)
+
+
+def test_curves_go_by_look():
+    """Accuracy starts before the first update; coverage of a window holds the iterations since the look before."""
+    ours = _summary().methods[0]
+    assert (0, 2) == ours.accuracy_curve.iterations
+    assert (0.1, 0.6) == pytest.approx(tuple(point.mean for point in ours.accuracy_curve.points))
+    assert (2,) == ours.coverage_curve.iterations
+    assert 0.95 == pytest.approx(ours.coverage_curve.points[0].mean)
+
+
+def test_best_scalar_is_the_best_reduction_and_never_the_reference():
+    """Only reductions of the judge's intervals to points are scalar."""
+    assert "mid-dr_grpo" == _summary().best_scalar.method
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda run: run["rows"][1].update(rollouts_sha256="other"), "equal first rollouts"),
+        (lambda run: run["rows"][2]["rollouts"].update(ratio=5), "equal rollouts by kind"),
+        (lambda run: run.update(held_out_sha256="others"), "equal held-out prompts"),
+        (lambda run: run.update(role="validation"), "must be a reported one"),
+    ],
+)
+def test_runs_that_are_not_paired_are_refused(change, says):
+    """Other first rollouts, another budget or other held-out prompts are no comparison."""
+    runs = copy.deepcopy(_runs())
+    change(runs[3])
+    with pytest.raises(BadInputError, match=says):
+        require_paired(runs)
+
+
+def test_a_missing_run_is_named_and_not_counted():
+    """Differences take the seeds that both have; the tables name the run without a result."""
+    design = _summary(_runs()[:-1], missing=("neutral, mid-dr_grpo, seed 2",))
+    assert 2 == design.methods[1].difference.num_seeds
+    text = markdown(_comparison(design, failures={"neutral, mid-dr_grpo, seed 2": "a loss was not finite"}))
+    assert "Without a result: neutral, mid-dr_grpo, seed 2." in text
+    assert "a loss was not finite" in text
+
+
+def test_no_run_at_all_is_refused():
+    """A design without a result cannot be summarised."""
+    with pytest.raises(BadInputError, match="must have a finished run"):
+        summarise_design([], reference="range", methods=["range"], missing=("all",), confidence=0.95)
+
+
+def _comparison(design, **over):
+    settings = {"name": "small", "description": "", "designs": (design,), "tuning": {}, "failures": {}}
+    return ComparisonSummary(**{**settings, **over}, confidence=0.95)
+
+
+def test_tables_and_page_are_equal_each_time():
+    """Equal runs in any order give equal tables, drawings and pages, to the byte."""
+    first, second = _comparison(_summary()), _comparison(_summary(_runs()[::-1]))
+    assert markdown(first) == markdown(second)
+    assert plain(first) == plain(second)
+    assert curves(first.designs[0]) == curves(second.designs[0])
+    assert comparison_page(first) == comparison_page(second)
+
+
+def _five(shift):
+    ours = [_run("range", seed, 0.5 + shift + 0.01 * seed) for seed in range(5)]
+    return ours + [_run("mid-dr_grpo", seed, 0.5 - 0.01 * seed, estimator="dr_grpo") for seed in range(5)]
+
+
+@pytest.mark.parametrize(
+    ("shift", "words"),
+    [(0.2, "range beats the best"), (-0.2, "range loses to the best"), (-0.04, "not told apart from")],
+)
+def test_a_losing_design_is_told_as_plainly_as_a_winning_one(shift, words):
+    """The finding says beats, loses, or not told apart, by the interval."""
+    assert words in markdown(_comparison(_summary(_five(shift))))
+
+
+def test_few_seeds_give_no_verdict():
+    """Resampled intervals of fewer than five seeds are too narrow to conclude from, however large the difference."""
+    runs = [run for run in _five(0.4) if run["seed"] < 4]
+    assert "cannot be told, with fewer than 5 seeds, from" in markdown(_comparison(_summary(runs)))
+
+
+def test_hostile_texts_stay_text():
+    """Names and reasons cannot write into the page."""
+    page = comparison_page(_comparison(_summary(), description="<script>x</script>", failures={"a": "<b>&"}))
+    assert "<script>" not in page
+    assert "&lt;b&gt;&amp;" in page

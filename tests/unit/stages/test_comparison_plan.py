@@ -1,0 +1,143 @@
+"""Plans: presets, pairing by settings, tuning on other seeds and other prompts."""
+
+import pytest
+import yaml
+
+from rangeline.config import merge
+from rangeline.errors import ConfigError
+from rangeline.stages.comparing import is_validation
+from rangeline.stages.comparison_jobs import choose_rates, lay_out
+from rangeline.stages.comparison_plan import plan_run, preset, read_plan
+from rangeline.stages.comparison_runs import Looks, run_name
+
+TABLE = ("lb-grpo", "lb-dr_grpo", "mid-grpo", "mid-dr_grpo", "ub-grpo", "ub-dr_grpo", "uarm", "range")
+
+
+def _plan(tmp_path, **over):
+    values = {"methods": ["range", "mid-dr_grpo"], "seeds": [1, 2], **over}
+    path = tmp_path / "small.yaml"
+    path.write_text(yaml.safe_dump(values))
+    return path
+
+
+@pytest.mark.parametrize("name", [*TABLE, "rloo", "oracle", "random", "range-reciprocal-0.25"])
+def test_presets_are_methods(tmp_path, name):
+    """Every usual name is a method whose settings are valid."""
+    plan, base = read_plan(_plan(tmp_path, methods=[name], reference=name))
+    run = plan_run(plan, base, design="default", seed=1, method=plan.methods[0], role="test")
+    assert name == run.method.name
+    assert ("oracle" in name, "random" in name) == (run.method.rewards == "oracle", run.method.rewards == "random")
+
+
+def test_the_eight_methods_of_the_table_differ():
+    """No two presets give the same advantages."""
+    assert len(TABLE) == len({str(preset(name)["settings"]) for name in TABLE})
+
+
+@pytest.mark.parametrize(
+    ("over", "says"),
+    [
+        ({"methods": ["median"]}, "Method 'median' must be range, uarm"),
+        ({"methods": ["range", "range"]}, "methods must have distinct names"),
+        ({"methods": ["uarm"]}, "'reference' must be one of the methods uarm"),
+        ({"tuning": {"seeds": [2, 7], "grid": [0.1, 0.2]}}, "tuning seeds must not be reported; 2 is both"),
+        (
+            {"tuning": {"seeds": [7], "grid": [0.1, 0.2], "designs": ["far"]}},
+            "tuning designs must be designs of the plan; got 'far'",
+        ),
+        (
+            {"methods": [{"name": "best", "rewards": "oracle"}], "reference": "best"},
+            "its name must begin with 'oracle'",
+        ),
+        ({"seeds": []}, "Setting 'seeds' of the plan is not valid"),
+        ({"pairs": 3}, "Setting 'pairs' of the plan is not valid"),
+    ],
+)
+def test_plans_that_cannot_be_meant_are_refused(tmp_path, over, says):
+    """The message names the setting and the rule."""
+    with pytest.raises(ConfigError, match=says):
+        read_plan(_plan(tmp_path, **over))
+
+
+def test_methods_may_not_change_what_they_share(tmp_path):
+    """A method with data, start or sampling of its own would not be paired."""
+    method = {"name": "long", "settings": {"sampling": {"max_tokens": 9}}}
+    plan, base = read_plan(_plan(tmp_path, methods=["range", method]))
+    with pytest.raises(ConfigError, match="Method 'long' must leave 'sampling' as it is"):
+        plan_run(plan, base, design="default", seed=1, method=plan.methods[1], role="test")
+
+
+def test_runs_are_found_again_by_their_settings(tmp_path):
+    """The same run has the same folder whatever else the plan holds; another rate, role or seed has another."""
+    looks = Looks(every=2, validation_share=0.2, keep_files=False)
+    plan, base = read_plan(_plan(tmp_path))
+    wider, _ = read_plan(_plan(tmp_path, seeds=[1, 2, 3], methods=["range", "uarm"]))
+
+    def name(chosen=plan, **over):
+        settings = {"design": "default", "seed": 1, "method": chosen.methods[0], "role": "test", **over}
+        return run_name(plan_run(chosen, base, **settings), looks)
+
+    assert name() == name(wider)
+    others = [name(rate=0.5), name(rate=0.5, role="validation"), name(seed=2), name(method=plan.methods[1])]
+    assert 5 == len({name(), *others})
+
+
+def test_seeds_share_a_workspace_over_methods_and_tuning_has_its_own(tmp_path):
+    """One workspace a design and seed; tuning runs lie in those of tuning seeds alone."""
+    (tmp_path / "params.yaml").write_text("seed: 0\n")
+    over = {"tuning": {"seeds": [7], "grid": [0.1, 0.2], "designs": ["near"]}, "designs": {"near": {}, "far": {}}}
+    laid = lay_out(tmp_path, _plan(tmp_path, **over))
+    reported, tuning = laid.reported_jobs({}), laid.tuning_jobs()
+    assert {("near", 1), ("near", 2), ("near", 7), ("far", 1), ("far", 2)} == set(laid.seeds)
+    assert (8, 4) == (len(reported), len(tuning))
+    assert not {job.workspace for job in reported} & {job.workspace for job in tuning}
+    assert {7} == {job.run.seed for job in tuning}
+
+
+def test_tuned_rates_reach_the_reported_runs(tmp_path):
+    """A chosen rate replaces the method's own, for its design alone."""
+    (tmp_path / "params.yaml").write_text("seed: 0\n")
+    laid = lay_out(tmp_path, _plan(tmp_path), ["objective.learning_rate=0.5"])
+    rates = {
+        job.label: job.run.config.objective.learning_rate for job in laid.reported_jobs({("default", "range"): 0.25})
+    }
+    assert {0.25} == {rate for label, rate in rates.items() if ", range," in label}
+    assert {0.5} == {rate for label, rate in rates.items() if ", mid" in label}
+
+
+def test_design_and_method_settings_are_laid_in_order(tmp_path):
+    """The design lies over the plan, the method over the design, and the seed is the run's."""
+    method = {"name": "wide", "settings": {"advantages": {"reference_width": 3.0}}}
+    over = {
+        "methods": ["range", method],
+        "settings": {"advantages": {"reference_width": 1.0}, "train": {"iterations": 2}},
+        "designs": {"far": {"settings": {"advantages": {"reference_width": 2.0}}}},
+    }
+    plan, base = read_plan(_plan(tmp_path, **over))
+    runs = [plan_run(plan, merge({}, base), design="far", seed=2, method=m, role="test") for m in plan.methods]
+    assert [2.0, 3.0] == [run.config.advantages.reference_width for run in runs]
+    assert [(2, 2), (2, 2)] == [(run.config.seed, run.config.train.iterations) for run in runs]
+
+
+def test_rates_are_chosen_by_mean_score():
+    """The best mean wins; equal means give the smaller rate; a rate with a failed run is out."""
+    scores = {
+        "a": {0.1: [0.2, 0.4], 0.2: [0.4, 0.4]},
+        "b": {0.1: [0.5, 0.5], 0.2: [0.6, 0.4]},
+        "c": {0.1: [0.3, 0.3], 0.2: [0.9, None]},
+    }
+    assert {"a": 0.2, "b": 0.1, "c": 0.1} == choose_rates(scores, [0.2, 0.1])
+
+
+def test_a_method_that_never_finished_tuning_is_refused():
+    """Nothing is reported at a rate that was not chosen."""
+    with pytest.raises(ConfigError, match="Method 'a' must finish its tuning runs at one rate at least"):
+        choose_rates({"a": {0.1: [None]}}, [0.1, 0.2])
+
+
+def test_validation_prompts_are_set_apart_by_their_own_hash():
+    """About the asked share; a prompt of a small share is one of every larger share."""
+    names = [f"p{i}" for i in range(1000)]
+    small, large = ({name for name in names if is_validation(name, share)} for share in (0.2, 0.5))
+    assert 150 < len(small) < 250
+    assert small < large
