@@ -45,6 +45,7 @@ WorkspaceOption = Annotated[Path, typer.Option("--workspace", "-w", help="Folder
 ConfigOption = Annotated[Path | None, typer.Option("--config", "-c", help="Settings laid over params.yaml")]
 SetOption = Annotated[list[str] | None, typer.Option("--set", "-s", help="One setting, such as train.iterations=3")]
 RunOption = Annotated[str | None, typer.Option("--run", help="Name of the run; by default made from the settings")]
+RewardOption = Annotated[str | None, typer.Option("--reward", help="Reward source, such as verifier or majority")]
 DebugOption = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error")]
 QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Only warnings and results")]
 
@@ -228,10 +229,12 @@ def train(
     config: ConfigOption = None,
     assignments: SetOption = None,
     run: RunOption = None,
+    reward: RewardOption = None,
     quiet: QuietOption = False,
     debug: DebugOption = False,
 ) -> None:
     """Train the policy; the same command resumes a run that was interrupted."""
+    assignments = [*(assignments or []), *([f"reward.source={reward}"] if reward else [])]
 
     def work(place: Workspace, settings: PipelineConfig) -> None:
         from flows.run_nightly import request_of

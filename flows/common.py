@@ -11,6 +11,7 @@ from rangeline.config import (
     Section,
     TrainConfig,
 )
+from rangeline.reward_config import RewardConfig
 
 
 class DataRequest(Section):
@@ -24,6 +25,7 @@ class TrainRequest(DataRequest):
 
     run: str | None = Field(None, description="Name of the run; empty: made from the settings, so a repeat resumes")
     train: TrainConfig = TrainConfig()
+    reward: RewardConfig = RewardConfig()
     intervals: IntervalConfig = IntervalConfig()
     advantages: AdvantageConfig = AdvantageConfig()
     objective: ObjectiveConfig = ObjectiveConfig()
@@ -31,5 +33,5 @@ class TrainRequest(DataRequest):
 
     def over(self, config: PipelineConfig) -> PipelineConfig:
         """Return the workspace's settings with this request's sections in place."""
-        names = ("train", "intervals", "advantages", "objective", "coverage")
+        names = ("train", "reward", "intervals", "advantages", "objective", "coverage")
         return config.model_copy(update={name: getattr(self, name) for name in names})

@@ -41,7 +41,7 @@ def is_late(scheduled: datetime | None, now: datetime, max_delay_hours: float) -
 
 def request_of(workspace: str, config: PipelineConfig, run: str | None) -> TrainRequest:
     """Return the training request that a workspace's own settings ask for."""
-    names = ("train", "intervals", "advantages", "objective", "coverage")
+    names = ("train", "reward", "intervals", "advantages", "objective", "coverage")
     return TrainRequest(workspace=workspace, run=run, **{name: getattr(config, name) for name in names})
 
 
@@ -56,7 +56,8 @@ def run_pipeline(workspace: str, config: PipelineConfig, run: str | None) -> dic
     )
     change = evaluated["paired"].get("all")
     gates = {
-        "coverage stood": bool(trained["covered"]),
+        # A run without intervals measured no coverage: the gate is undefined, which is never open.
+        "coverage stood": trained["covered"] if isinstance(trained["covered"], bool) else None,
         "accuracy did not fall": None if change is None else change.mean >= 0,
         "unscored answers did not rise": unscored_did_not_rise(evaluated["results"], str(trained["run"])),
     }

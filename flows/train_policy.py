@@ -2,7 +2,8 @@
 
 A killed run goes on from its last complete iteration when the same command is given again. When the gate closes,
 the iteration does not update the policy until `on_alarm` says what to do: continue and mark it, pause for a person,
-recalibrate on the audited rollouts, or stop.
+recalibrate on the audited rollouts, or stop. With a reward source that asks no judge there are no intervals: the
+iteration samples, scores and updates, and coverage is reported as not measured.
 """
 
 from prefect import flow
@@ -11,7 +12,15 @@ from prefect.flow_runs import pause_flow_run
 from flows.common import TrainRequest
 from rangeline.config import PipelineConfig
 from rangeline.errors import CoverageAlarmError
-from tasks.calibration import bound_rewards, gates_held, hold_gate, judge_states, recalibrate, report_coverage
+from tasks.calibration import (
+    bound_rewards,
+    gates_held,
+    hold_gate,
+    judge_states,
+    recalibrate,
+    report_coverage,
+    score_rewards,
+)
 from tasks.lineage import Session, open_session, read_settings_of
 from tasks.policy import sample_rollouts, update_policy
 from tasks.records import end_tracking, record_iteration, register_policy, start_tracking, unrecorded
@@ -41,11 +50,12 @@ def train(request: TrainRequest = TrainRequest()) -> dict[str, str | int | bool]
         last = max(config.train.iterations, session.opened.done)
         version = register_policy(session, run_id, last)
         name = session.opened.folder.name
-    return {"run": name, "iteration": last, "version": version, "covered": covered}
+        stood: str | bool = covered if session.plan.needs_judge else "not measured"
+    return {"run": name, "iteration": last, "version": version, "covered": stood}
 
 
 def run_iteration(session: Session, number: int, config: PipelineConfig) -> bool:
-    """Do one iteration; return whether the coverage gate held.
+    """Do one iteration; return whether the coverage gate held, true where the reward source has none to hold.
 
     Raises
     ------
@@ -53,6 +63,11 @@ def run_iteration(session: Session, number: int, config: PipelineConfig) -> bool
         When it did not and the run is to stop.
     """
     sample_rollouts(session, number)
+    if not session.plan.needs_judge:
+        # No interval was promised, so there is no coverage to hold a gate against.
+        score_rewards(session, number)
+        update_policy(session, number)
+        return True
     judge_states(session, number)
     bound_rewards(session, number)
     outcome = hold_gate(session, number, *report_coverage(session, number))

@@ -10,19 +10,15 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, model_validator
 
 from rangeline.errors import ConfigError
+from rangeline.reward_config import RewardConfig
+from rangeline.reward_config import Section as Section  # every section's base, found here by the flows
 
 Share = Annotated[float, Field(ge=0, le=1)]
 Positive = Annotated[float, Field(gt=0)]
 Count = Annotated[int, Field(ge=1, strict=True)]
-
-
-class Section(BaseModel):
-    """Base of all settings: frozen, and strict about unknown names."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 class GeneratorConfig(Section):
@@ -253,6 +249,7 @@ class PipelineConfig(Section):
     anchors: AnchorsConfig = AnchorsConfig()
     metric_head: MetricHeadConfig = MetricHeadConfig()
     intervals: IntervalConfig = IntervalConfig()
+    reward: RewardConfig = RewardConfig()
     advantages: AdvantageConfig = AdvantageConfig()
     objective: ObjectiveConfig = ObjectiveConfig()
     train: TrainConfig = TrainConfig()

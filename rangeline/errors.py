@@ -15,6 +15,7 @@
     ├── RolloutError (RuntimeError)       the policy could not be sampled
     │   └── StaleWeightsError             an engine holds other weights than the trainer
     ├── NoSignalError (RuntimeError)      every advantage of an iteration is zero
+    │   └── NothingKeptError              a reward filter left no prompt, however many were drawn
     ├── OverlapError (RuntimeError)       source and target states hardly overlap
     ├── CoverageAlarmError (RuntimeError) intervals do not cover as often as promised
     ├── NonFiniteError (RuntimeError)     a loss or a statistic is not a finite number
@@ -86,6 +87,10 @@ class NoSignalError(RangelineError, RuntimeError):
     """Every advantage of an iteration is zero; use harder or easier prompts, or another estimator."""
 
     exit_code = 3
+
+
+class NothingKeptError(NoSignalError):
+    """A reward filter left no prompt; lower its threshold, allow more refills, or take other prompts."""
 
 
 class OverlapError(RangelineError, RuntimeError):

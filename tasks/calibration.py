@@ -26,6 +26,12 @@ def bound_rewards(session: TrainingSession, number: int) -> None:
     session.bound(number)
 
 
+@task(name="score rewards", cache_policy=NO_CACHE)
+def score_rewards(session: TrainingSession, number: int) -> None:
+    """Ask the reward sources, none of which needs the judge, for the policy share's rewards."""
+    session.bound(number)
+
+
 @task(name="report coverage", cache_policy=NO_CACHE)
 def report_coverage(session: TrainingSession, number: int) -> tuple[CoverageReport, AlarmState]:
     """Measure coverage on the audit share, and take it into the evidence of the whole run."""
@@ -72,6 +78,11 @@ def hold_gate(session: TrainingSession, number: int, report: CoverageReport, sta
 
 
 def gates_held(session: TrainingSession) -> bool:
-    """Return whether the coverage gate held in every iteration that earlier sittings of the run completed."""
+    """Return whether the coverage gate held in every iteration that earlier sittings of the run completed.
+
+    A run whose reward sources ask no judge has no gate, and nothing that could have failed.
+    """
+    if not session.plan.needs_judge:
+        return True
     paths = [session.iteration(number).folder / "gate.json" for number in range(1, session.opened.done + 1)]
     return all(json.loads(path.read_text(encoding="utf-8"))["success"] is True for path in paths)

@@ -36,10 +36,11 @@ def start_tracking(session: TrainingSession) -> str:
         "evaluate": True,
     }
     tracker.log_parameters(run_id, session.config.model_dump(mode="json", exclude=free))
-    for stage in ("pools", "calibration"):
+    for stage in ("pools", *session.plan.stages):
         refs = read_manifest(getattr(place, stage) / MANIFEST_NAME).outputs
         tracker.log_inputs(run_id, refs, context=stage)
-    _register_scorer(tracker, run_id, place)
+    if session.plan.needs_judge:
+        _register_scorer(tracker, run_id, place)
     return run_id
 
 
@@ -79,12 +80,21 @@ def record_iteration(session: TrainingSession, number: int, run_id: str) -> dict
     iteration.write_timings(timings)
     row = {"iteration": number, **{name: metrics[name] for name in ("coverage/empirical", "interval/mean_width")}}
     show_table(f"iterations-{session.opened.folder.name}", [row], f"Iteration {number}")
-    logger.info(
-        "iteration %d: coverage %s, audit accuracy %s, width %s, sign flips %s",
-        number,
-        *(_short(metrics[name]) for name in ("coverage/empirical", "train/accuracy", "interval/mean_width")),
-        metrics["advantage/sign_flips"],
-    )
+    if session.plan.needs_judge:
+        logger.info(
+            "iteration %d: coverage %s, audit accuracy %s, width %s, sign flips %s",
+            number,
+            *(_short(metrics[name]) for name in ("coverage/empirical", "train/accuracy", "interval/mean_width")),
+            metrics["advantage/sign_flips"],
+        )
+    else:
+        shown = ("train/accuracy", "reward/mean_center", "reward/missing_share", "advantage/active_share")
+        logger.info(
+            "iteration %d by %s: audit accuracy %s, mean reward %s, missing %s, active %s; coverage not measured",
+            number,
+            "+".join(session.plan.names),
+            *(_short(metrics[name]) for name in shown),
+        )
     weight = metrics["advantage/median_pair_weight"]
     if weight is not None and weight < _FAINT_PAIR_WEIGHT:
         logger.warning(
@@ -106,15 +116,15 @@ def _short(value: float | None) -> str:
 @task(name="register policy", cache_policy=NO_CACHE, retries=2, retry_delay_seconds=2)
 def register_policy(session: TrainingSession, run_id: str, number: int) -> int:
     """Register the run's newest policy by reference to its checkpoint, as challenger; return the version."""
-    place, folder = session.workspace, session.opened.folder
+    place, folder, stages = session.workspace, session.opened.folder, session.plan.stages
     reference = {
         "checkpoint": {
             "path": folder.checkpoint(number).relative_to(place.root).as_posix(),
             "sha256": artifact_ref(folder.checkpoint(number) / "COMPLETE", place.root).sha256,
         },
         "manifest": _manifest_reference(folder.iteration(number) / MANIFEST_NAME, place.root),
-        "calibration": _manifest_reference(place.calibration / MANIFEST_NAME, place.root),
         "pools": _manifest_reference(place.pools / MANIFEST_NAME, place.root),
+        **{stage: _manifest_reference(getattr(place, stage) / MANIFEST_NAME, place.root) for stage in stages},
     }
     tracker = Tracker.open(place.root)
     version = tracker.register(POLICY_MODEL, run_id=run_id, reference=reference)

@@ -35,7 +35,10 @@ def coverage_finding(summary: RunSummary) -> Finding:
     """Return whether coverage stands, by the last iteration that measured it."""
     known = summary.last_known("coverage/empirical")
     if known is None:
-        return Finding(mark="?", headline="Coverage is unknown", numbers=DASH, detail="It was not measured.")
+        detail = "It was not measured."
+        if summary.iterations and all(row.get("status") == "not_measured" for row in summary.iterations):
+            detail = "It was not measured: the reward source makes no intervals that could cover the truth."
+        return Finding(mark="?", headline="Coverage is unknown", numbers=DASH, detail=detail)
     row = summary.iterations[known[0]]
     unknown = ("?", "Coverage has no verdict", "The iteration carries no status.")
     mark, headline, meaning = _STATUS.get(str(row.get("status")), unknown)

@@ -24,6 +24,18 @@ IntArray = NDArray[np.int64]
 Aggregation = Literal["dr_grpo", "grpo", "dapo"]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaughtRow:
+    """A text to learn beside the policy gradient: VeriFree's second term, or a supervised target."""
+
+    prompt_id: str
+    prompt_ids: tuple[int, ...]
+    """What comes before, a rollout's reasoning included; no gradient flows from it."""
+    target_ids: tuple[int, ...]
+    weight: float
+    """Factor of the target's log-likelihood in the objective, before the batch's normaliser."""
+
+
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class PolicyBatch:
     """All rollouts of one iteration as padded arrays; completion tokens are where `loss_mask_BL` is True."""
@@ -47,6 +59,8 @@ class PolicyBatch:
     """L_max, the completion cap of the sampling plan."""
     policy_version: int
     """Version of the policy that sampled the rollouts."""
+    taught: tuple[TaughtRow, ...] = ()
+    """Texts to learn beside the policy gradient."""
 
     def __post_init__(self) -> None:
         """Copy the arrays, so that nobody else can change them."""
@@ -78,7 +92,15 @@ class PolicyBatch:
         return lengths
 
 
-def build_batch(rollouts: RolloutSet, advantages: Advantages, *, pad_id: int, max_tokens: int) -> PolicyBatch:
+def build_batch(
+    rollouts: RolloutSet,
+    advantages: Advantages,
+    *,
+    pad_id: int,
+    max_tokens: int,
+    trained_tokens: Sequence[int] | None = None,
+    taught: Sequence[TaughtRow] = (),
+) -> PolicyBatch:
     """Pad rollouts into one batch and attach their advantages.
 
     Parameters
@@ -91,6 +113,10 @@ def build_batch(rollouts: RolloutSet, advantages: Advantages, *, pad_id: int, ma
         Token id that fills the padding.
     max_tokens
         L_max, the completion cap that the rollouts were sampled under.
+    trained_tokens
+        Leading tokens of each completion that carry the policy gradient; None means all.
+    taught
+        Texts to learn beside it.
 
     Returns
     -------
@@ -110,6 +136,9 @@ def build_batch(rollouts: RolloutSet, advantages: Advantages, *, pad_id: int, ma
     sampled_logprobs_BL = np.zeros(token_ids_BL.shape, dtype=np.float32)
     # Row-major order of the mask is the order of the concatenated completions.
     sampled_logprobs_BL[loss_mask_BL] = [value for row in rollouts.sampled_logprobs_N for value in row]
+    if trained_tokens is not None:
+        for i, count in enumerate(trained_tokens):
+            loss_mask_BL[i, len(rollouts.prompt_token_ids_N[i]) + count :] = False
     return PolicyBatch(
         prompt_id_B=rollouts.prompt_id_N,
         sample_B=rollouts.sample_N,
@@ -122,6 +151,7 @@ def build_batch(rollouts: RolloutSet, advantages: Advantages, *, pad_id: int, ma
         group_sizes=dict(Counter(rollouts.prompt_id_N)),
         max_tokens=max_tokens,
         policy_version=rollouts.policy_version,
+        taught=tuple(taught),
     )
 
 
@@ -189,6 +219,21 @@ def token_weights(batch: PolicyBatch, aggregation: Aggregation) -> FloatArray:
         f"'aggregation' must be one of dr_grpo, grpo, dapo; got '{aggregation}' (policy settings). Choose one of them."
     )
     raise BadInputError(msg)
+
+
+def taught_weights(batch: PolicyBatch, aggregation: Aggregation) -> FloatArray:
+    """Return the weight of one target token of each text to learn: its factor over the batch's normaliser.
+
+    The normaliser is that of `token_weights`, with the target's length in place of the completion's under `grpo`.
+    """
+    num_rollouts = len(batch)
+    lengths = np.array([len(row.target_ids) for row in batch.taught], dtype=np.float64)
+    factors = np.array([row.weight for row in batch.taught], dtype=np.float64)
+    if aggregation == "dr_grpo":
+        return factors / (num_rollouts * batch.max_tokens)
+    if aggregation == "grpo":
+        return factors / (num_rollouts * lengths)
+    return factors / max(int(batch.completion_lengths_B.sum()), 1)
 
 
 def rows_with_loss(batch: PolicyBatch, *, keep_zero_advantage: bool) -> IntArray:

@@ -14,6 +14,7 @@ import math
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -26,8 +27,11 @@ from rangeline.policy.batch import (
     Aggregation,
     IntArray,
     PolicyBatch,
+    group_by_length,
     micro_batches,
+    pad_rows,
     rows_with_loss,
+    taught_weights,
     token_weights,
 )
 from rangeline.policy.objective import ObjectiveTerms, TokenTerms, combine_terms, policy_loss
@@ -209,12 +213,16 @@ class PolicyTrainer:
             When a log-prob, the loss or the gradient is not finite; weights are those of the last finite step.
         """
         started = time.perf_counter()
-        if not np.any(batch.advantage_B != 0):
+        if not np.any(batch.advantage_B != 0) and not any(row.weight for row in batch.taught):
             return UpdateReport(skipped=True, num_rows=len(batch), seconds=time.perf_counter() - started)
         micros = self._micro_batches(batch)
         old: list[Tensor] = []
         parts: list[ObjectiveTerms] = []
-        norms = [self.step(self._losses(micros, old, parts)) for _ in range(self.settings.updates_per_batch)]
+        taught: list[float] = []
+        norms = [
+            self.step(chain(self._losses(micros, old, parts), self._taught_losses(batch, taught)))
+            for _ in range(self.settings.updates_per_batch)
+        ]
         total = combine_terms(parts)
         mismatch = torch.cat(
             [(micro.sampled_BL - old_BL)[micro.tokens.loss_mask_BL] for micro, old_BL in zip(micros, old, strict=True)]
@@ -224,7 +232,7 @@ class PolicyTrainer:
         return UpdateReport(
             skipped=False,
             steps=len(norms),
-            loss=total.loss / len(norms),
+            loss=(total.loss + sum(taught)) / len(norms),
             grad_norm=sum(norms) / len(norms),
             clip_share=total.clip_share,
             entropy=total.entropy,
@@ -365,4 +373,23 @@ class PolicyTrainer:
                 entropy_coefficient=settings.entropy_coefficient,
             )
             parts.append(terms)
+            yield loss
+
+    def _taught_losses(self, batch: PolicyBatch, values: list[float]) -> Iterator[Tensor]:
+        """Give minus the weighted log-likelihood of the texts to learn; texts of weight 0 change nothing."""
+        weight_R = taught_weights(batch, self.settings.aggregation)
+        rows = [i for i, row in enumerate(batch.taught) if row.weight != 0 and row.target_ids]
+        lengths = np.array([len(row.prompt_ids) + len(row.target_ids) for row in batch.taught], dtype=np.int64)
+        ordered = sorted(rows, key=lambda i: (-int(lengths[i]), batch.taught[i].prompt_ids, batch.taught[i].target_ids))
+        for index in group_by_length(ordered, lengths, max_batch_tokens=self.settings.micro_batch_tokens):
+            chosen = [batch.taught[i] for i in index]
+            arrays = pad_rows([row.prompt_ids for row in chosen], [row.target_ids for row in chosen], pad_id=0)
+            logprob_BL, _ = self.logprobs(self.tensors(*arrays))
+            weight_B1 = torch.tensor(weight_R[index], device=self.device, dtype=logprob_BL.dtype)[:, None]
+            loss = -(weight_B1 * logprob_BL).sum()
+            value = float(loss.detach())
+            if not math.isfinite(value):
+                msg = f"'loss' must be finite; got {value} (texts to learn). Lower the learning rate."
+                raise NonFiniteError(msg)
+            values.append(value)
             yield loss

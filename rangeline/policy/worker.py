@@ -14,7 +14,7 @@ from typing import Any, Literal, Self
 import torch
 
 from rangeline.errors import CheckpointError, ConfigError
-from rangeline.policy.batch import PolicyBatch, build_batch
+from rangeline.policy.batch import PolicyBatch, TaughtRow, build_batch
 from rangeline.policy.checkpoint import load_checkpoint, read_state, save_checkpoint
 from rangeline.policy.supervised import SupervisedReport, SupervisedRow, supervised_update
 from rangeline.policy.trainer import PolicyTrainer, UpdateReport, UpdateSettings
@@ -185,9 +185,24 @@ class PolicyWorker:
             prompts, plan, run_seed=self._seed, iteration=iteration, purpose=purpose, progress=progress
         )
 
-    def batch(self, rollouts: RolloutSet, advantages: Advantages, *, max_tokens: int) -> PolicyBatch:
+    def batch(
+        self,
+        rollouts: RolloutSet,
+        advantages: Advantages,
+        *,
+        max_tokens: int,
+        trained_tokens: Sequence[int] | None = None,
+        taught: Sequence[TaughtRow] = (),
+    ) -> PolicyBatch:
         """Build the batch of these rollouts with the tokenizer's pad id; see `policy.batch.build_batch`."""
-        return build_batch(rollouts, advantages, pad_id=self.pad_id, max_tokens=max_tokens)
+        return build_batch(
+            rollouts,
+            advantages,
+            pad_id=self.pad_id,
+            max_tokens=max_tokens,
+            trained_tokens=trained_tokens,
+            taught=taught,
+        )
 
     def update(self, batch: PolicyBatch) -> UpdateReport:
         """Update the policy from one batch; the policy version rises by one when a step was taken."""

@@ -2,7 +2,8 @@
 
 An iteration's folder holds rollouts, judgments and intervals of three shares of prompts: `policy` (updates),
 `ratio` (density ratio only) and `audit` (labelled; coverage only). True rewards of policy prompts are never read
-here, but for the labelled prompts that the configuration mixes in.
+here, but for the labelled prompts that the configuration mixes in. A reward source that asks no judge leaves out
+judgments, density ratio, intervals of the audit share and coverage: nothing was promised there.
 """
 
 import json
@@ -15,32 +16,37 @@ from typing import Any
 
 import numpy as np
 
-from rangeline.advantages import compute_advantages, count_sign_flips, median_pair_weight
 from rangeline.config import PipelineConfig
 from rangeline.conformal.coverage import coverage_report, covered_N
 from rangeline.conformal.density_ratio import DensityRatio, fit_density_ratio
 from rangeline.conformal.overlap import overlap_report
 from rangeline.errors import CalibrationError
-from rangeline.lineage import MANIFEST_NAME, atomic_write, read_manifest, write_json, write_manifest
+from rangeline.lineage import MANIFEST_NAME, atomic_write, digest_file, read_manifest, write_json, write_manifest
 from rangeline.policy.checkpoint import prune
 from rangeline.policy.worker import PolicyWorker
-from rangeline.records import CoverageReport, PromptRow, RewardIntervals
+from rangeline.records import CoverageReport, PromptRow, RewardIntervals, RolloutSet, SamplingPlan
 from rangeline.rewards.judge_interval import judge_intervals
-from rangeline.rewards.source import merge
-from rangeline.rewards.verifiable import verifier_intervals
 from rangeline.seeds import stream
 from rangeline.stages.calibration import Calibration
+from rangeline.stages.crediting import credit_share, update_policy, write_share
 from rangeline.stages.data import read_pool
+from rangeline.stages.iteration_metrics import gather_metrics
 from rangeline.stages.judging import FrozenJudge, encode_rows, judge_all, plan_of, verify_rollouts
-from rangeline.stages.progress import Progress
+from rangeline.stages.progress import Progress, silent
+from rangeline.stages.rewarding import (
+    RewardContext,
+    RewardModels,
+    RewardPlan,
+    draw_nothing,
+    plan_rewards,
+    reward_share,
+)
 from rangeline.stages.run import RunFolder
+from rangeline.stages.scorers import SCORERS
 from rangeline.stages.tables import (
-    read_advantages,
     read_intervals,
     read_judgments,
     read_rollouts,
-    read_table,
-    write_advantages,
     write_intervals,
     write_judgments,
     write_rollouts,
@@ -86,36 +92,53 @@ class Iteration:
     @cached_property
     def rows(self) -> dict[str, list[PromptRow]]:
         """Prompts of each share."""
-        train, seed = self.config.train, self.config.seed
-        policy, audit = read_pool(self.workspace, "policy"), read_pool(self.workspace, "audit")
+        train, plan = self.config.train, self.plan
+        policy, audit = plan.usable(read_pool(self.workspace, plan.pool)), read_pool(self.workspace, "audit")
         domains = {row.domain for row in policy}
         # Coverage is promised for the policy's own distribution; labelled prompts of it are the better audit.
         audit = tuple(row for row in audit if row.domain in domains) or audit
-        pick = partial(pick_rows, seed=seed, iteration=self.number)
+        pick = partial(pick_rows, seed=self.config.seed, iteration=self.number)
         chosen = {
             "policy": pick(policy, train.prompts_per_iteration, purpose="order/policy"),
-            "ratio": pick(read_pool(self.workspace, "ratio"), train.ratio_prompts, purpose="order/ratio"),
             "audit": pick(audit, train.audit_prompts, purpose="order/audit"),
         }
+        if plan.needs_judge:
+            chosen["ratio"] = pick(read_pool(self.workspace, "ratio"), train.ratio_prompts, purpose="order/ratio")
         if train.labelled_prompts:
             labelled = read_pool(self.workspace, "warmup")
             chosen["policy"] += pick(labelled, train.labelled_prompts, purpose="order/labelled")
         return chosen
+
+    @cached_property
+    def plan(self) -> RewardPlan:
+        """Which reward source scores which prompt."""
+        return plan_rewards(self.config)
+
+    @property
+    def shares(self) -> tuple[str, ...]:
+        """Shares of prompts: without a judge there is no density ratio to fit."""
+        return SHARES if self.plan.needs_judge else ("policy", "audit")
 
     def _by_id(self, share: str) -> Mapping[str, PromptRow]:
         return {row.prompt_id: row for row in self.rows[share]}
 
     def sample(self, worker: PolicyWorker, progress: Progress) -> None:
         """Draw the rollouts of every share from the current policy."""
-        for share in SHARES:
+        for share in self.shares:
             rollouts = worker.generate(
                 encode_rows(self.rows[share], worker.tokenizer),
-                plan_of(self.config),
+                self._sampling(share),
                 iteration=self.number,
                 purpose=f"train/{share}",
                 progress=partial(progress, f"sample {share}"),
             )
             write_rollouts(self.folder / f"{share}_rollouts.parquet", rollouts)
+
+    def _sampling(self, share: str) -> SamplingPlan:
+        if share == "policy" and self.plan.is_supervised:
+            # Nothing is compared inside a group: one greedy completion is what a prompt can teach or show.
+            return SamplingPlan(group_size=1, temperature=0.0, max_tokens=self.config.sampling.max_tokens)
+        return plan_of(self.config)
 
     def judge(self, judge: FrozenJudge, calibration: Calibration, progress: Progress) -> None:
         """Map the rollouts of every share to judgment states.
@@ -168,17 +191,66 @@ class Iteration:
             alpha=self.config.intervals.alpha,
         )
 
-    def bound(self, calibration: Calibration, *, shares: Sequence[str] = ("policy", "audit")) -> None:
-        """Give every policy and audit rollout its reward interval; labelled policy prompts get their verdict."""
+    def bound(
+        self,
+        calibration: Calibration,
+        *,
+        shares: Sequence[str] = ("policy", "audit"),
+        models: RewardModels | None = None,
+        progress: Progress = silent,
+    ) -> None:
+        """Give every policy and audit rollout its judged interval, and the policy share its rewards by source."""
         for share in shares:
             intervals = self._judge_intervals(share, calibration)
-            if share == "policy" and self.config.train.labelled_prompts:
-                rollouts, rows = read_rollouts(self.folder / "policy_rollouts.parquet"), self._by_id("policy")
-                truth = verify_rollouts(rollouts, rows).truth_N
-                rewards = [None if math.isnan(value) else float(value) for value in truth]
-                labelled_N = np.array([rows[prompt_id].reference is not None for prompt_id in rollouts.prompt_id_N])
-                intervals = merge(intervals, verifier_intervals(rollouts.prompt_id_N, rewards), override_N=labelled_N)
-            write_intervals(self.folder / f"{share}_intervals.parquet", intervals)
+            if share == "policy":
+                self.reward(models, judged=intervals, progress=progress)
+            else:
+                write_intervals(self.folder / f"{share}_intervals.parquet", intervals)
+
+    def reward(
+        self, models: RewardModels | None, *, judged: RewardIntervals | None = None, progress: Progress = silent
+    ) -> None:
+        """Ask every reward source for its prompts of the policy share; write rewards, facts and states."""
+        for name in ("reward_state.json", "taught.parquet"):
+            (self.folder / name).unlink(missing_ok=True)
+        context = RewardContext(
+            config=self.config,
+            workspace=self.workspace,
+            number=self.number,
+            rollouts=read_rollouts(self.folder / "policy_rollouts.parquet"),
+            rows=self._by_id("policy"),
+            models=models,
+            judged=judged,
+            # Judged rollouts are those that were judged: nothing is drawn beyond them.
+            draw=draw_nothing if models is None or judged is not None else partial(self._draw, models, progress),
+            progress=progress,
+        )
+        write_share(self.folder, reward_share(self.plan, SCORERS, context, self._former_states()))
+
+    def _former_states(self) -> dict[str, Any]:
+        path = self.run.iteration(self.number - 1) / "reward_state.json"
+        return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+
+    def _draw(
+        self, models: RewardModels, progress: Progress, count: int, first: int
+    ) -> tuple[RolloutSet, dict[str, PromptRow]] | None:
+        """Draw prompts beyond those of the iteration, in an order of their own; None once the pool is exhausted."""
+        drawn = set(self._by_id("policy"))
+        rows = [
+            row for row in self.plan.usable(read_pool(self.workspace, self.plan.pool)) if row.prompt_id not in drawn
+        ]
+        order = stream(self.config.seed, "order/refill", self.number).permutation(len(rows))
+        chosen = [rows[i] for i in order[first : first + count]]
+        if not chosen:
+            return None
+        rollouts = models.worker.generate(
+            encode_rows(chosen, models.worker.tokenizer),
+            self._sampling("policy"),
+            iteration=self.number,
+            purpose="train/refill",
+            progress=partial(progress, "sample refill"),
+        )
+        return rollouts, {row.prompt_id: row for row in chosen}
 
     def cover(self) -> CoverageReport:
         """Compare the audit share's intervals with the truth, by prompt."""
@@ -214,99 +286,74 @@ class Iteration:
         write_json(self.folder / "coverage.json", asdict(report))
         return report
 
+    def check_audit(self) -> None:
+        """Verify the audit share of an iteration without intervals: its accuracy is known, its coverage is not."""
+        rollouts = read_rollouts(self.folder / "audit_rollouts.parquet")
+        truth = verify_rollouts(rollouts, self._by_id("audit")).truth_N
+        # An absent coverage.json is what says that coverage was not measured.
+        columns = {
+            "prompt_id": list(rollouts.prompt_id_N),
+            "truth": [None if math.isnan(value) else float(value) for value in truth],
+        }
+        write_table(self.folder / "audit_coverage.parquet", columns)
+
     def write_gate(self, *, success: bool, failed: Sequence[str]) -> None:
         """Keep what the coverage gate said: a repeat of the run must not forget it."""
         write_json(self.folder / "gate.json", {"success": success, "failed": list(failed)})
 
     def credit(self) -> bool:
-        """Turn the policy share's intervals into advantages, beside the midpoint's; return whether any is not zero."""
-        intervals = read_intervals(self.folder / "policy_intervals.parquet")
-        settings = self.config.advantages
-        advantages = compute_advantages(
-            intervals,
-            estimator=settings.estimator,
-            reduction=settings.reduction,
-            form=settings.form,
-            reference_width=settings.reference_width,
-            alpha=self.config.intervals.alpha,
-        )
-        midpoint = compute_advantages(intervals, estimator="dr_grpo", reduction="middle")
-        write_advantages(self.folder / "advantages.parquet", advantages, midpoint=midpoint.value_N)
-        valid = ~intervals.missing_N
-        write_json(
-            self.folder / "credit.json",
-            {
-                "reward/missing_share": float(intervals.missing_N.mean()),
-                "reward/mean_center": float(intervals.center_N[valid].mean()) if valid.any() else None,
-                "interval/policy_width": float(2 * intervals.half_width_N[valid].mean()) if valid.any() else None,
-                "advantage/active_share": float((advantages.value_N != 0).mean()),
-                "advantage/sign_flips": count_sign_flips(advantages.value_N, midpoint.value_N),
-                "advantage/median_pair_weight": median_pair_weight(
-                    intervals, form=settings.form, reference_width=settings.reference_width
-                ),
-                "advantage/rms": float(np.sqrt(np.mean(advantages.value_N**2))),
-            },
-        )
-        return bool((advantages.value_N != 0).any())
+        """Turn the policy share's intervals into advantages; return whether there is anything to learn from."""
+        return credit_share(self.folder, self.config)
 
     def update(self, worker: PolicyWorker, progress: Progress) -> None:
         """Update the policy, write its checkpoint, then the manifest that closes the iteration."""
-        rollouts = read_rollouts(self.folder / "policy_rollouts.parquet")
-        advantages = read_advantages(self.folder / "advantages.parquet")
-        batch = worker.batch(rollouts, advantages, max_tokens=self.config.sampling.max_tokens)
         progress("update policy", 0, 1)
-        report = worker.update(batch)
+        write_json(self.folder / "update.json", update_policy(self.folder, self.config, self.plan, worker))
         progress("update policy", 1, 1)
-        facts = asdict(report)
-        facts.pop("seconds")
-        # An update that was not made has no loss; its zeros are no measurements.
-        write_json(self.folder / "update.json", {"skipped": True} if report.skipped else facts)
         checkpoint = self.run.checkpoint(self.number)
-        worker.save(checkpoint, {"iteration": self.number, "run": self.run.name})
+        worker.save(checkpoint, {"iteration": self.number, "run": self.run.name, **self._reward_digest()})
         atomic_write(self.folder / "checkpoint.json", (checkpoint / "COMPLETE").read_bytes())
-        write_json(self.folder / "metrics.json", self._metrics())
+        write_json(self.folder / "metrics.json", gather_metrics(self.folder, self.shares))
         self._close()
         prune(self.run.root / "checkpoints", keep_last=self.config.train.keep_checkpoints)
 
+    def _reward_digest(self) -> dict[str, str]:
+        path = self.folder / "reward_state.json"
+        return {"reward_state_sha256": digest_file(path)} if path.is_file() else {}
+
     def _parents(self) -> list[Path]:
         before = self.run.iteration(self.number - 1) / MANIFEST_NAME if self.number > 1 else None
-        base = [getattr(self.workspace, name) / MANIFEST_NAME for name in ("pools", "warmup", "calibration")]
+        base = [getattr(self.workspace, name) / MANIFEST_NAME for name in ("pools", "warmup", *self.plan.stages)]
         return [*base, *([before] if before else [])]
 
     def _close(self) -> None:
-        tables = {
-            f"{share}_{name}": None
-            for share in SHARES
-            for name in ("rollouts.parquet", "judgments.parquet", "intervals.parquet")
-            if (share, name) != ("ratio", "intervals.parquet")
-        }
-        documents = (
-            "ratio.json",
-            "coverage.json",
-            "credit.json",
-            "update.json",
-            "metrics.json",
-            "checkpoint.json",
-        )
-        # The gate is the pipeline's, and not every iteration recalibrates.
-        optional = ("gate.json", "monitor.json", "recalibration.parquet")
-        gate = [name for name in optional if (self.folder / name).is_file()]
-        names = [*tables, "advantages.parquet", "audit_coverage.parquet", *documents, *gate]
-        calibration = read_manifest(self.workspace.calibration / MANIFEST_NAME)
+        judged = self.plan.needs_judge
+        names = [f"{share}_rollouts.parquet" for share in self.shares]
+        names += ["policy_intervals.parquet", "advantages.parquet", "audit_coverage.parquet"]
+        names += ["credit.json", "update.json", "metrics.json", "checkpoint.json"]
+        if judged:
+            names += [f"{share}_judgments.parquet" for share in SHARES]
+            names += ["audit_intervals.parquet", "ratio.json", "coverage.json"]
+        # The gate is the pipeline's, and not every iteration recalibrates or every source keeps a state.
+        optional = ["gate.json", "monitor.json", "recalibration.parquet"]
+        optional += ["reward.json", "reward_state.json", "taught.parquet"]
+        names += [name for name in optional if (self.folder / name).is_file()]
+        facts: dict[str, Any] = {"run": self.run.name, "iteration": self.number}
+        if judged:
+            facts["judge"] = read_manifest(self.workspace.calibration / MANIFEST_NAME).facts["judge"]
+        mixed = ["warmup"] if self.config.train.labelled_prompts else []
+        pools = dict.fromkeys([self.plan.pool, *mixed, *self.shares[1:]])
         write_manifest(
             self.folder / MANIFEST_NAME,
             self.workspace.root,
             kind="iteration",
-            inputs=[self.workspace.pools / f"{pool}.parquet" for pool in SHARES],
-            outputs={self.folder / name: tables.get(name) for name in names},
+            inputs=[self.workspace.pools / f"{pool}.parquet" for pool in pools],
+            outputs={self.folder / name: None for name in names},
             parents=self._parents(),
-            parameters=self.config.model_dump(mode="json", include={"seed", "sampling", "intervals", "advantages"}),
-            facts={
-                "run": self.run.name,
-                "iteration": self.number,
-                "judge": calibration.facts["judge"],
-                "objective": self.config.objective.model_dump(mode="json"),
-            },
+            parameters=self.config.model_dump(
+                mode="json", include={"seed", "sampling", "intervals", "reward", "advantages"}
+            ),
+            facts={**facts, "objective": self.config.objective.model_dump(mode="json")},
         )
 
     def write_timings(self, timings: Mapping[str, float]) -> None:
@@ -316,43 +363,3 @@ class Iteration:
     def metrics(self) -> dict[str, Any]:
         """Return the iteration's numbers; None where a number is not defined."""
         return dict(json.loads((self.folder / "metrics.json").read_text(encoding="utf-8")))
-
-    def _watched(self) -> dict[str, Any]:
-        if not (self.folder / "monitor.json").is_file():
-            return {}
-        stored = json.loads((self.folder / "monitor.json").read_text(encoding="utf-8"))
-        said = stored["verdict"]
-        return {
-            "monitor/mean_miss": said["mean_miss"],
-            "monitor/miss_lower": said["lower"],
-            "monitor/miss_upper": said["upper"],
-            "monitor/num_prompts": said["num_prompts"],
-            "monitor/drift_log_wealth": stored["drift_log_wealth"],
-        }
-
-    def _metrics(self) -> dict[str, Any]:
-
-        def read(name: str) -> dict[str, Any]:
-            return dict(json.loads((self.folder / name).read_text(encoding="utf-8")))
-
-        coverage, overlap, update = read("coverage.json"), self._overlap(), read("update.json")
-        judgments = read_judgments(self.folder / "policy_judgments.parquet")
-        rollouts = [read_rollouts(self.folder / f"{share}_rollouts.parquet") for share in SHARES]
-        truth = read_table(self.folder / "audit_coverage.parquet")["truth"].to_pylist()
-        known = [value for value in truth if value is not None]
-        return {
-            "coverage/empirical": coverage["empirical"],
-            "coverage/band_lower": coverage["band_lower"],
-            "coverage/band_upper": coverage["band_upper"],
-            "coverage/target": coverage["target"],
-            "interval/mean_width": coverage["mean_width"],
-            "interval/unbounded_share": coverage["unbounded_share"],
-            **{f"ratio/{name}": overlap[name] for name in overlap if name not in ("num_source", "num_target")},
-            **self._watched(),
-            **read("credit.json"),
-            "judge/unknown_share": judgments.unknown_share,
-            **{f"policy/{name}": value for name, value in update.items() if name != "skipped"},
-            "train/accuracy": float(np.mean(known)) if known else None,
-            "budget/rollouts": sum(len(item) for item in rollouts),
-            "budget/tokens": sum(len(ids) for item in rollouts for ids in item.token_ids_N),
-        }

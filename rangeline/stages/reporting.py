@@ -67,10 +67,9 @@ def _state(judgments: JudgmentTable, row: int) -> str:
 
 def _transcripts(workspace: Workspace, folder: Path, number: int, rows: Mapping[str, PromptRow]) -> list[Transcript]:
     rollouts = read_rollouts(folder / "policy_rollouts.parquet")
-    intervals, judgments = (
-        read_intervals(folder / "policy_intervals.parquet"),
-        read_judgments(folder / "policy_judgments.parquet"),
-    )
+    intervals = read_intervals(folder / "policy_intervals.parquet")
+    judged = folder / "policy_judgments.parquet"
+    judgments = read_judgments(judged) if judged.is_file() else None
     credit = read_table(folder / "advantages.parquet")
     advantage, midpoint = credit["advantage"].to_pylist(), credit["midpoint"].to_pylist()
     truth = verify_rollouts(rollouts, rows).truth_N
@@ -87,7 +86,7 @@ def _transcripts(workspace: Workspace, folder: Path, number: int, rows: Mapping[
                 rollouts=tuple(
                     TranscriptRollout(
                         completion=rollouts.completion_N[i],
-                        state=_state(judgments, i),
+                        state="not judged" if judgments is None else _state(judgments, i),
                         lower=None if intervals.missing_N[i] else float(intervals.lower_N[i]),
                         upper=None if intervals.missing_N[i] else float(intervals.upper_N[i]),
                         advantage=advantage[i],
@@ -128,8 +127,10 @@ def _iterations(run: RunFolder, done: int) -> tuple[dict[str, Any], ...]:
 
 def _alarm_state(folder: Path) -> str:
     """Return what the run said at an iteration; without a monitor, what the iteration said by itself."""
-    path = folder / "monitor.json"
-    return str(_json(path)["alarm_state"] if path.is_file() else _json(folder / "coverage.json")["status"])
+    if (path := folder / "monitor.json").is_file():
+        return str(_json(path)["alarm_state"])
+    path = folder / "coverage.json"
+    return str(_json(path)["status"]) if path.is_file() else "not_measured"
 
 
 def _expectations(run: RunFolder, done: int) -> tuple[ExpectationOutcome, ...]:
@@ -151,7 +152,8 @@ def _expectations(run: RunFolder, done: int) -> tuple[ExpectationOutcome, ...]:
 
 def _lineage(workspace: Workspace, run: RunFolder, done: int) -> tuple[LineageEntry, ...]:
     entries = []
-    for name in ("prompts", "pools", "warmup", "calibration"):
+    made = [name for name in ("calibration",) if (workspace.calibration / MANIFEST_NAME).is_file()]
+    for name in ("prompts", "pools", "warmup", *made):
         manifest = read_manifest(getattr(workspace, name) / MANIFEST_NAME)
         entries += [LineageEntry(kind=name, path=ref.path, sha256=ref.sha256) for ref in manifest.outputs]
     if done:
@@ -160,6 +162,18 @@ def _lineage(workspace: Workspace, run: RunFolder, done: int) -> tuple[LineageEn
             LineageEntry(kind=f"iteration {done}", path=ref.path, sha256=ref.sha256) for ref in manifest.outputs
         ]
     return tuple(entries)
+
+
+def _rewards_text(config: Mapping[str, Any]) -> str:
+    source = config.get("reward", {}).get("source", "judge_interval")
+    if source == "judge_interval":
+        return f"judge intervals at alpha {config['intervals']['alpha']}"
+    return f"{source.replace('_', ' ')} rewards"
+
+
+def _reliability(workspace: Workspace) -> list[dict[str, Any]]:
+    path = workspace.calibration / "reliability.json"
+    return list(_json(path)) if path.is_file() else []
 
 
 def summarise(workspace: Workspace, run: RunFolder, evaluations: tuple[DomainEvaluation, ...]) -> RunSummary:
@@ -172,7 +186,17 @@ def summarise(workspace: Workspace, run: RunFolder, evaluations: tuple[DomainEva
     shown = sorted({1, done}) if done else []
     card = {
         f"{section}.{name}": value
-        for section in ("policy", "sampling", "judge", "intervals", "advantages", "objective", "train", "coverage")
+        for section in (
+            "policy",
+            "sampling",
+            "judge",
+            "intervals",
+            "reward",
+            "advantages",
+            "objective",
+            "train",
+            "coverage",
+        )
         for name, value in config[section].items()
     }
     totals = ("budget/rollouts", "budget/tokens", "budget/judge_calls")
@@ -180,7 +204,7 @@ def summarise(workspace: Workspace, run: RunFolder, evaluations: tuple[DomainEva
         run_name=run.name,
         description=(
             f"{config['policy']['model']} trained for {done} iterations with {config['advantages']['estimator']} "
-            f"advantages from judge intervals at alpha {config['intervals']['alpha']}"
+            f"advantages from {_rewards_text(config)}"
         ),
         run_card={"identity": started["identity"], "seed": config["seed"], **card},
         evaluations=evaluations,
@@ -192,7 +216,7 @@ def summarise(workspace: Workspace, run: RunFolder, evaluations: tuple[DomainEva
                 observed=row["observed"],
                 count=row["count"],
             )
-            for row in _json(workspace.calibration / "reliability.json")
+            for row in _reliability(workspace)
         ),
         expectations=_expectations(run, done),
         transcripts=tuple(

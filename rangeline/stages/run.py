@@ -14,6 +14,7 @@ from rangeline.errors import CalibrationError, CheckpointError, ConfigError
 from rangeline.lineage import MANIFEST_NAME, digest_file, digest_json, read_manifest, write_json
 from rangeline.policy.checkpoint import is_complete
 from rangeline.rollout.pretrained import resolve_dtype
+from rangeline.stages.rewarding import plan_rewards
 from rangeline.stages.workspace import Workspace
 
 # These say how long or how strictly a run goes on, not what an iteration computes: a run may be resumed with others.
@@ -66,10 +67,11 @@ def run_identity(workspace: Workspace, config: PipelineConfig) -> str:
         settings["policy"][key] = resolve_dtype(settings["policy"][key])
     settings["train"] = {key: v for key, v in settings["train"].items() if key not in _FREE_TRAIN_SETTINGS}
     made = {}
-    for name in ("pools", "warmup", "calibration"):
+    for name in ("pools", "warmup", *plan_rewards(config).stages):
         path: Path = getattr(workspace, name) / MANIFEST_NAME
         if not path.is_file():
-            msg = f"'{name}' must be made before training; got no '{path}'. Run 'rangeline calibrate' first."
+            command = name if name == "warmup" else "calibrate"
+            msg = f"'{name}' must be made before training; got no '{path}'. Run 'rangeline {command}' first."
             raise CalibrationError(msg)
         made[name] = [[ref.path, ref.sha256] for ref in read_manifest(path).outputs]
     return digest_json({"settings": settings, "made": made})
@@ -91,7 +93,10 @@ def open_run(workspace: Workspace, config: PipelineConfig, name: str | None) -> 
         When a run of that name was started with other settings, data or calibration.
     """
     identity = run_identity(workspace, config)
-    folder = RunFolder(workspace.run(name or f"{config.advantages.estimator}-{identity[:8]}"))
+    source = config.reward.source
+    # Judge intervals, the usual rewards, go without saying.
+    prefix = config.advantages.estimator if source == "judge_interval" else f"{source}-{config.advantages.estimator}"
+    folder = RunFolder(workspace.run(name or f"{prefix}-{identity[:8]}"))
     path = folder.root / "run.json"
     if path.is_file():
         if read_run(folder)["identity"] != identity:

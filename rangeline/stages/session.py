@@ -1,5 +1,6 @@
 """A training session: the resident policy, judge and calibration that all iterations of a run share."""
 
+import json
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,13 +10,15 @@ from typing import Self
 from rangeline.config import PipelineConfig
 from rangeline.conformal.coverage import AlarmState
 from rangeline.conformal.intervals import require_calibration_rows
-from rangeline.errors import NoSignalError
+from rangeline.errors import CalibrationError, NoSignalError, NothingKeptError
 from rangeline.policy.checkpoint import prune
 from rangeline.records import CoverageReport
 from rangeline.stages.calibration import Calibration, fresh_calibration, load_calibration, read_truth
+from rangeline.stages.data import read_pool
 from rangeline.stages.iteration import Iteration
 from rangeline.stages.judging import open_judge
 from rangeline.stages.progress import Progress, silent
+from rangeline.stages.rewarding import RewardModels, plan_rewards
 from rangeline.stages.run import OpenedRun, open_run
 from rangeline.stages.tables import read_judgments, write_table
 from rangeline.stages.warmup import load_worker
@@ -51,11 +54,31 @@ class TrainingSession:
     ) -> None:
         self.workspace, self.config, self.progress = workspace, config, progress
         self.timings: dict[str, float] = {}
-        self.calibration = load_calibration(workspace, config)
-        # Rollouts of one prompt depend on each other: it is prompts that must be enough.
-        require_calibration_rows(len(set(self.calibration.calibration.prompt_id_C)), config.intervals.alpha)
+        self.plan = plan_rewards(config)
+        # Says at once where no prompt could be scored.
+        self.plan.usable(read_pool(workspace, self.plan.pool))
+        self._calibration: Calibration | None = None
+        if self.plan.needs_judge:
+            self._calibration = load_calibration(workspace, config)
+            # Rollouts of one prompt depend on each other: it is prompts that must be enough.
+            require_calibration_rows(len(set(self.calibration.calibration.prompt_id_C)), config.intervals.alpha)
         self.opened: OpenedRun = open_run(workspace, config, run)
-        self._restore_calibration()
+        if self.plan.needs_judge:
+            self._restore_calibration()
+
+    @property
+    def calibration(self) -> Calibration:
+        """What the intervals come from.
+
+        Raises
+        ------
+        CalibrationError
+            When no reward source of the run asks a judge.
+        """
+        if self._calibration is None:
+            msg = f"Calibration must be there to bound rewards; got reward source '{self.plan.source}', which has none."
+            raise CalibrationError(msg)
+        return self._calibration
 
     def __enter__(self) -> Self:
         """Load policy and judge, and restore the last complete checkpoint."""
@@ -64,8 +87,10 @@ class TrainingSession:
             self.worker.restore(self.opened.folder.checkpoint(self.opened.done))
             # A sitting that was killed before it pruned left one checkpoint too many.
             prune(self.opened.folder.root / "checkpoints", keep_last=self.config.train.keep_checkpoints)
-        trust = self.config.policy.trust_remote_code
-        self.judge = open_judge(self.workspace, self.config.judge, trust_remote_code=trust)
+        self.models = RewardModels(self.workspace, self.config, self.worker)
+        if self.plan.needs_judge:
+            trust = self.config.policy.trust_remote_code
+            self.judge = open_judge(self.workspace, self.config.judge, trust_remote_code=trust)
         return self
 
     def __exit__(
@@ -103,11 +128,15 @@ class TrainingSession:
             self.iteration(number).judge(self.judge, self.calibration, self.progress)
 
     def bound(self, number: int) -> None:
-        """Step 3: density ratio and reward intervals."""
+        """Step 3: density ratio and intervals where a judge is asked, and the rewards of every source."""
         with self.timed("bound_s"):
             iteration = self.iteration(number)
-            iteration.refit_ratio(self.calibration)
-            iteration.bound(self.calibration)
+            if self.plan.needs_judge:
+                iteration.refit_ratio(self.calibration)
+                iteration.bound(self.calibration, models=self.models, progress=self.progress)
+            else:
+                iteration.reward(self.models, progress=self.progress)
+                iteration.check_audit()
 
     def cover(self, number: int) -> tuple[CoverageReport, AlarmState]:
         """Step 4: coverage on the audit share, and what the whole run says of it."""
@@ -130,8 +159,8 @@ class TrainingSession:
         columns = {"prompt_id": list(fresh.calibration.prompt_id_C), "truth": fresh.calibration.truth_C}
         folder = self.iteration(number).folder
         write_table(folder / "recalibration.parquet", columns)
-        self.calibration = fresh
-        self.iteration(number).bound(fresh, shares=("policy",))
+        self._calibration = fresh
+        self.iteration(number).bound(fresh, shares=("policy",), models=self.models, progress=self.progress)
         return len(set(fresh.calibration.prompt_id_C))
 
     def _fresh(self, number: int) -> Calibration:
@@ -146,7 +175,7 @@ class TrainingSession:
         """Go back to the newest recalibration of a resumed run; what an interrupted iteration left is no longer so."""
         for number in range(self.opened.done, 0, -1):
             if (self.iteration(number).folder / "recalibration.parquet").is_file():
-                self.calibration = self._fresh(number)
+                self._calibration = self._fresh(number)
                 break
         (self.iteration(self.opened.done + 1).folder / "recalibration.parquet").unlink(missing_ok=True)
 
@@ -162,6 +191,13 @@ class TrainingSession:
             iteration = self.iteration(number)
             silent = 0 if iteration.credit() else 1 + self._silent_before(number)
             if silent >= self.config.train.max_silent_iterations:
+                if self._nothing_kept(number):
+                    msg = (
+                        f"The reward filter must keep a prompt within {silent} iterations; got none up to iteration "
+                        f"{number} of run '{self.opened.folder.name}', refills included. Lower its beta, allow more "
+                        "refills, or take prompts whose rewards differ."
+                    )
+                    raise NothingKeptError(msg)
                 msg = (
                     f"An advantage must differ from zero within {silent} iterations; got none up to iteration {number} "
                     f"of run '{self.opened.folder.name}'. Take harder or easier prompts, a larger group, a higher "
@@ -170,9 +206,18 @@ class TrainingSession:
                 raise NoSignalError(msg)
             iteration.update(self.worker, self.progress)
 
+    def _nothing_kept(self, number: int) -> bool:
+        facts = json.loads((self.iteration(number).folder / "reward.json").read_text(encoding="utf-8"))
+        return facts["reward/kept_share"] == 0
+
     def _silent_before(self, number: int) -> int:
         """Count the iterations right before this one that had no advantage."""
         count = 0
-        while number - count > 1 and self.iteration(number - count - 1).metrics()["advantage/active_share"] == 0:
+        while number - count > 1 and self._was_silent(number - count - 1):
             count += 1
         return count
+
+    def _was_silent(self, number: int) -> bool:
+        """Tell whether an iteration had no advantage and no text to learn: its update was not made."""
+        text = (self.iteration(number).folder / "update.json").read_text(encoding="utf-8")
+        return bool(json.loads(text).get("skipped"))

@@ -1,0 +1,322 @@
+"""Give each reward source what it needs, and put what the sources say of one iteration's policy share together.
+
+A source is asked for its own prompts only. What it keeps from iteration to iteration (thresholds, trajectories, cached
+values) is the JSON state that it returns; it lies in the iteration's `reward_state.json`, so that a resumed run goes on
+from the last complete iteration and an interrupted one starts from the same state again.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, Protocol
+
+import numpy as np
+
+from rangeline.config import PipelineConfig
+from rangeline.errors import ConfigError, PoolError
+from rangeline.judge.option_scorer import OptionScorer
+from rangeline.policy.batch import TaughtRow
+from rangeline.policy.worker import PolicyWorker
+from rangeline.records import BoolArray, PromptRow, RewardIntervals, RolloutSet
+from rangeline.rewards.registry import source_facts, stages_needed
+from rangeline.rewards.source import assemble_intervals, take_intervals
+from rangeline.rollout.pretrained import load_pretrained
+from rangeline.rollout.selection import join_rollouts, take_rollouts
+from rangeline.stages.judging import Verdicts, open_judge, verify_rollouts
+from rangeline.stages.progress import Progress, silent
+from rangeline.stages.workspace import Workspace, model_cache
+
+
+@dataclass(frozen=True, slots=True)
+class RewardPlan:
+    """Which source scores which prompt, and from which pool the policy share is drawn."""
+
+    source: str
+    labelled_source: str | None
+    """Source of the labelled prompts that are mixed in; None where none are."""
+    domains: Mapping[str, str]
+    pool: str
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Every source that may be asked."""
+        labelled = [] if self.labelled_source is None else [self.labelled_source]
+        return tuple(dict.fromkeys([self.source, *labelled, *self.domains.values()]))
+
+    @property
+    def needs_judge(self) -> bool:
+        """True where some source needs judgment states; only then is coverage measured."""
+        return any(source_facts(name).needs_judge for name in self.names)
+
+    @property
+    def is_supervised(self) -> bool:
+        """True where texts are learned and nothing is rewarded."""
+        return source_facts(self.source).is_supervised
+
+    @property
+    def stages(self) -> tuple[str, ...]:
+        """Versioned stages that must be made before training."""
+        return stages_needed(self.names)
+
+    def source_of(self, row: PromptRow) -> str:
+        """Return the source of one prompt."""
+        if row.domain in self.domains:
+            return self.domains[row.domain]
+        return self.source if self.labelled_source is None or row.reference is None else self.labelled_source
+
+    def usable(self, rows: Sequence[PromptRow]) -> tuple[PromptRow, ...]:
+        """Return the prompts that their source can score: where it needs a reference, the labelled ones.
+
+        Raises
+        ------
+        PoolError
+            When there is none.
+        """
+        kept = tuple(r for r in rows if r.reference is not None or not source_facts(self.source_of(r)).needs_references)
+        if not kept:
+            msg = (
+                f"Pool '{self.pool}' must hold prompts with a reference for reward source '{self.source}'; got none of "
+                f"{len(rows)}. Set reward.prompts=warmup to train on labelled prompts, or choose another source."
+            )
+            raise PoolError(msg)
+        return kept
+
+
+def plan_rewards(config: PipelineConfig) -> RewardPlan:
+    """Return who scores what, from the settings.
+
+    Raises
+    ------
+    ConfigError
+        When the settings do not go together.
+    """
+    reward, mixed = config.reward, config.train.labelled_prompts
+    needs_references = source_facts(reward.source).needs_references
+    pool = ("warmup" if needs_references else "policy") if reward.prompts == "auto" else reward.prompts
+    if mixed and pool == "warmup":
+        msg = (
+            f"'train.labelled_prompts' must be 0 where the policy share is drawn from labelled prompts; got {mixed} "
+            f"(reward.source '{reward.source}', reward.prompts '{reward.prompts}'). Set one of the two."
+        )
+        raise ConfigError(msg)
+    if reward.source == "trapo" and not mixed:
+        msg = "'train.labelled_prompts' must be positive for reward source 'trapo'; got 0. Set how many it compares to."
+        raise ConfigError(msg)
+    labelled = reward.labelled_source if mixed and reward.source != "trapo" else None
+    plan = RewardPlan(reward.source, labelled, dict(reward.domains), pool)
+    if len(plan.names) > 1 and (odd := [name for name in plan.names if source_facts(name).is_supervised]):
+        msg = f"Reward source '{odd[0]}' must stand alone, since it samples otherwise; got {', '.join(plan.names)}."
+        raise ConfigError(msg)
+    return plan
+
+
+class RewardModels:
+    """Models that sources may read; each is loaded when first asked for, and once.
+
+    Parameters
+    ----------
+    workspace, config
+        Where and how.
+    worker
+        The resident policy.
+    """
+
+    def __init__(self, workspace: Workspace, config: PipelineConfig, worker: PolicyWorker) -> None:
+        self._workspace, self._config = workspace, config
+        self.worker = worker
+
+    @cached_property
+    def initial(self) -> Any:
+        """The frozen policy that the run began with, float32, on the policy's device."""
+        loaded = load_pretrained(
+            str(self._workspace.warmup / "policy"),
+            dtype="float32",
+            trust_remote_code=self._config.policy.trust_remote_code,
+            cache_dir=model_cache(),
+        )
+        return loaded.model.to(self.worker.model.device).requires_grad_(False)
+
+    @cached_property
+    def judge(self) -> OptionScorer:
+        """The judge as a client that scores replies."""
+        trust = self._config.policy.trust_remote_code
+        return open_judge(self._workspace, self._config.judge, trust_remote_code=trust).scorer
+
+
+Draw = Callable[[int, int], tuple[RolloutSet, Mapping[str, PromptRow]] | None]
+"""Draws further prompts: (how many, how many were drawn so far) to rollouts and rows; None once there are none left."""
+
+
+def draw_nothing(count: int, first: int) -> None:
+    """Have no further prompts."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RewardContext:
+    """Everything that one source may use to score its rollouts of one iteration."""
+
+    config: PipelineConfig
+    workspace: Workspace
+    number: int
+    """Number of the iteration, from 1."""
+    rollouts: RolloutSet
+    """The source's own rollouts, whole groups."""
+    rows: Mapping[str, PromptRow]
+    models: RewardModels | None
+    """None where only sources without a model are asked."""
+    judged: RewardIntervals | None = None
+    """The judge's calibrated intervals of these rollouts; None unless the source needs the judge."""
+    state: Mapping[str, Any] = field(default_factory=dict)
+    """What the source left at the iteration before; empty at the first."""
+    draw: Draw = draw_nothing
+    progress: Progress = silent
+
+    @cached_property
+    def verdicts(self) -> Verdicts:
+        """What the suites say: extracted answers, and the truth of labelled prompts."""
+        return verify_rollouts(self.rollouts, self.rows)
+
+    @property
+    def worker(self) -> PolicyWorker:
+        """The resident policy."""
+        return self.require_models().worker
+
+    def require_judged(self) -> RewardIntervals:
+        """Return the judge's intervals.
+
+        Raises
+        ------
+        ConfigError
+            When there are none: the source's facts do not say that it needs the judge.
+        """
+        if self.judged is None:
+            msg = f"Judge intervals of iteration {self.number} must be there; got none. Let the source need the judge."
+            raise ConfigError(msg)
+        return self.judged
+
+    def require_models(self) -> RewardModels:
+        """Return the models.
+
+        Raises
+        ------
+        ConfigError
+            When there are none: a source that reads a model was asked outside a training session.
+        """
+        if self.models is None:
+            msg = f"Reward source of iteration {self.number} must have models to read; got none. Open a session."
+            raise ConfigError(msg)
+        return self.models
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Scored:
+    """What a source says of its rollouts."""
+
+    intervals: RewardIntervals
+    """Row for row with `rollouts` where these are given, else with the context's rollouts."""
+    state: Mapping[str, Any] = field(default_factory=dict)
+    """JSON values for the next iteration."""
+    facts: Mapping[str, float | int | str | None] = field(default_factory=dict)
+    """Numbers of this iteration, logged as `reward/<name>`; None where not defined."""
+    kept_N: BoolArray | None = None
+    """False for rollouts that leave the batch altogether; None keeps all."""
+    trained_tokens_N: tuple[int, ...] | None = None
+    """Leading completion tokens that carry the policy gradient; None means all of them."""
+    taught: tuple[TaughtRow, ...] = ()
+    """Texts to learn beside the policy gradient."""
+    rollouts: RolloutSet | None = None
+    """All rollouts scored, where the source drew more than it was given."""
+    rows: Mapping[str, PromptRow] = field(default_factory=dict)
+    """Rows of the prompts that it drew."""
+
+
+class Scorer(Protocol):
+    """A reward source as the stage calls it."""
+
+    def __call__(self, context: RewardContext) -> Scored:
+        """Score the context's rollouts."""
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class RewardedShare:
+    """The policy share of one iteration with the rewards of all its sources."""
+
+    rollouts: RolloutSet
+    intervals: RewardIntervals
+    source_N: tuple[str, ...]
+    kept_N: BoolArray
+    trained_tokens_N: tuple[int, ...]
+    taught: tuple[TaughtRow, ...]
+    state: Mapping[str, Mapping[str, Any]]
+    facts: Mapping[str, float | int | str | None]
+
+
+def reward_share(
+    plan: RewardPlan,
+    scorers: Mapping[str, Scorer],
+    context: RewardContext,
+    states: Mapping[str, Mapping[str, Any]],
+) -> RewardedShare:
+    """Ask each source for its own prompts, and put the answers together row for row.
+
+    Parameters
+    ----------
+    plan
+        Which source scores which prompt.
+    scorers
+        Every source by name.
+    context
+        Of the whole policy share; `judged`, where given, covers all of it.
+    states
+        What each source left at the iteration before.
+
+    Returns
+    -------
+    RewardedShare
+        The context's rollouts in their order, then what sources drew beyond them.
+    """
+    rollouts = context.rollouts
+    owner_N = [plan.source_of(context.rows[prompt_id]) for prompt_id in rollouts.prompt_id_N]
+    new_states = {name: dict(state) for name, state in states.items() if name in plan.names}
+    parts, sets = [], [rollouts]
+    facts: dict[str, float | int | str | None] = {}
+    kept: dict[int, bool] = {}
+    trained: dict[int, int] = {}
+    taught: list[TaughtRow] = []
+    source_N = list(owner_N)
+    names = list(dict.fromkeys(owner_N))
+    for name in names:
+        index = [i for i, owner in enumerate(owner_N) if owner == name]
+        scored = scorers[name](_context_of(context, index, new_states.get(name, {})))
+        if scored.rollouts is not None:
+            extra = take_rollouts(scored.rollouts, range(len(index), len(scored.rollouts)))
+            index = [*index, *range(len(source_N), len(source_N) + len(extra))]
+            source_N += [name] * len(extra)
+            sets.append(extra)
+        parts.append((index, scored.intervals))
+        for i, row in enumerate(index):
+            kept[row] = True if scored.kept_N is None else bool(scored.kept_N[i])
+            if scored.trained_tokens_N is not None:
+                trained[row] = scored.trained_tokens_N[i]
+        taught += scored.taught
+        if scored.state:
+            new_states[name] = dict(scored.state)
+        prefix = f"{name}/" if len(names) > 1 else ""
+        facts |= {f"{prefix}{key}": value for key, value in scored.facts.items()}
+    whole = join_rollouts(sets)
+    return RewardedShare(
+        rollouts=whole,
+        intervals=assemble_intervals(whole.prompt_id_N, parts),
+        source_N=tuple(source_N),
+        kept_N=np.array([kept[i] for i in range(len(whole))], dtype=bool),
+        trained_tokens_N=tuple(trained.get(i, len(ids)) for i, ids in enumerate(whole.token_ids_N)),
+        taught=tuple(taught),
+        state=new_states,
+        facts=facts,
+    )
+
+
+def _context_of(context: RewardContext, index: Sequence[int], state: Mapping[str, Any]) -> RewardContext:
+    chosen = take_rollouts(context.rollouts, index)
+    judged = None if context.judged is None else take_intervals(context.judged, index)
+    return replace(context, rollouts=chosen, judged=judged, state=state)
