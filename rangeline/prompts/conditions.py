@@ -10,15 +10,17 @@ Example (`conditions/<suite>.yaml`)::
         - {name: outline, message: "{prompt}\n\nAn outline with gaps: {masked}"}
       negative:
         - {name: slips, message: "{prompt}\n\nA worked solution: {corrupted}", system: "Follow the given solution."}
-    without_reference:             # prompts without one; may use {prompt} alone
-      positive: [...]
-      negative: [...]
+    without_reference:             # prompts without one; may use {prompt} and {misread} alone
+      positive:
+        - {name: shown, message: "{prompt}", examples: [{prompt: "2 + 2", completion: "4"}]}
+      negative:
+        - {name: misread, message: "{misread}"}
 
-A template is the user turn of the conditioned prompt; `system` is added to the suite's own instruction. Anchor k of a
-stratum takes template k, and again from the first. Placeholders are filled in one pass: what looks like one inside a
+A template is the user turn of the conditioned prompt; `system` is added to the suite's own instruction, and `examples`
+are turns before it. Anchor k of a stratum takes template k, and again from the first. Placeholders are filled in one pass: what looks like one inside a
 prompt or a reference means nothing. Conditions only lead sampling; no rollout is ever scored by them (RRPO 3.1).
 
-`{prompt}` is the question, `{reference}` the whole reference, `{partial}`, `{masked}` and `{corrupted}` its worked part
+`{prompt}` is the question, `{misread}` the same with other numbers (or words in other places), `{reference}` the whole reference, `{partial}`, `{masked}` and `{corrupted}` its worked part
 cut short, with gaps, or with wrong numbers, by streams keyed by seed, prompt id, side and template.
 """
 
@@ -39,7 +41,8 @@ Stratum = Literal["positive", "negative"]
 STRATA: tuple[Stratum, ...] = ("positive", "negative")
 
 _FORMAT = 1
-_PLACEHOLDER = re.compile(r"\{(prompt|reference|partial|masked|corrupted)\}")
+_PLACEHOLDER = re.compile(r"\{(prompt|misread|reference|partial|masked|corrupted)\}")
+_QUESTIONS = frozenset({"prompt", "misread"})
 _BRACED = re.compile(r"\{([A-Za-z_]*)\}")
 _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 Text = Annotated[str, Field(strict=True, min_length=1, pattern=r"\S")]
@@ -49,31 +52,42 @@ class _Part(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
+class Example(_Part):
+    """A turn pair that is shown before the prompt, as it stands: braces in it mean nothing."""
+
+    prompt: Text
+    completion: Text
+
+
 class Template(_Part):
     """One way to put a prompt."""
 
     name: Text
     message: Text
-    """User turn; holds {prompt} exactly once."""
+    """User turn; holds {prompt} or {misread}, exactly once."""
+    examples: tuple[Example, ...] = ()
+    """Turns before it."""
     system: Annotated[str, Field(strict=True)] = ""
     """Added to the suite's instruction; empty adds nothing."""
 
     @model_validator(mode="after")
     def _placeholders(self) -> "Template":
-        if self.message.count("{prompt}") != 1:
-            msg = "'message' must hold {prompt} exactly once"
+        if sum(self.message.count(f"{{{name}}}") for name in _QUESTIONS) != 1:
+            msg = "'message' must hold {prompt} or {misread}, exactly once"
             raise ValueError(msg)
         for text in (self.message, self.system):
             for name in _BRACED.findall(text):
                 if not _PLACEHOLDER.fullmatch(f"{{{name}}}"):
-                    msg = f"'{{{name}}}' is no placeholder; use prompt, reference, partial, masked or corrupted"
+                    msg = (
+                        f"'{{{name}}}' is no placeholder; use prompt, misread, reference, partial, masked or corrupted"
+                    )
                     raise ValueError(msg)
         return self
 
     @property
     def needs_reference(self) -> bool:
         """Whether a prompt without a reference cannot be put this way."""
-        return any(name != "prompt" for name in _PLACEHOLDER.findall(self.message + self.system))
+        return any(name not in _QUESTIONS for name in _PLACEHOLDER.findall(self.message + self.system))
 
 
 class Strata(_Part):
@@ -84,10 +98,8 @@ class Strata(_Part):
 
     @model_validator(mode="after")
     def _sides_differ(self) -> "Strata":
-        same = {(item.message, item.system) for item in self.positive} & {
-            (item.message, item.system) for item in self.negative
-        }
-        if same:
+        sides = [{(t.message, t.system, t.examples) for t in side} for side in (self.positive, self.negative)]
+        if sides[0] & sides[1]:
             msg = "a template stands on both sides, so nothing would set them apart"
             raise ValueError(msg)
         return self
@@ -119,7 +131,7 @@ class Conditions(_Part):
         bare = self.without_reference
         for item in (*bare.positive, *bare.negative) if bare else ():
             if item.needs_reference:
-                msg = f"template '{item.name}' of 'without_reference' must use {{prompt}} alone"
+                msg = f"template '{item.name}' of 'without_reference' must use {{prompt}} and {{misread}} alone"
                 raise ValueError(msg)
         return self
 
@@ -247,7 +259,12 @@ def condition_prompt(
     message, system = (
         _PLACEHOLDER.sub(lambda match: values.of(match.group(1)), text) for text in (template.message, template.system)
     )
-    turns = [*messages[:-1], ChatMessage(messages[-1].role, message)]
+    shown = [
+        turn
+        for item in template.examples
+        for turn in (ChatMessage("user", item.prompt), ChatMessage("assistant", item.completion))
+    ]
+    turns = [*messages[:-1], *shown, ChatMessage(messages[-1].role, message)]
     if system and turns[0].role == "system":
         turns[0] = ChatMessage("system", f"{turns[0].content}\n{system}")
     elif system:
@@ -269,6 +286,8 @@ class _Values:
             match name:
                 case "prompt":
                     return self._prompt
+                case "misread":
+                    return corrupted_text(self._prompt, shares.corrupt, rng)
                 case "partial":
                     return partial_text(reasoning_of(reference), shares.keep)
                 case "masked":

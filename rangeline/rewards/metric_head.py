@@ -9,6 +9,7 @@ which is part of the first layer's affine map and keeps a few large hidden dimen
 Shapes: P prompts, M queries, K anchors a side, H hidden size, D projection. `...` any leading dimensions.
 """
 
+import json
 from dataclasses import asdict, dataclass
 from typing import Any, Self
 
@@ -85,7 +86,8 @@ class MetricHead(nn.Module):
 
     def to_bytes(self) -> bytes:
         """Return weights as safetensors, shape and temperature in its metadata."""
-        about = {"format": str(_FORMAT), **{name: repr(value) for name, value in asdict(self.shape).items()}}
+        # One entry: safetensors writes several in an order that differs from process to process.
+        about = {"shape": json.dumps({"format": _FORMAT, **asdict(self.shape)}, sort_keys=True)}
         return save({name: item.contiguous() for name, item in self.state_dict().items()}, metadata=about)
 
     @classmethod

@@ -88,13 +88,13 @@ def read_conditions(workspace: Workspace, folder: str) -> tuple[list[Conditions]
 def anchors(workspace: Workspace, config: PipelineConfig, progress: Progress) -> None:
     """Sample and represent the anchors of every prompt of the chosen pools; write `data/anchors`."""
     settings = config.anchors
-    files, paths = read_conditions(workspace, settings.conditions)
     pools = tuple(dict.fromkeys(settings.pools))
     pool_of = {row.prompt_id: pool for pool in pools for row in read_pool(workspace, pool)}
     rows = sorted((row for pool in pools for row in read_pool(workspace, pool)), key=lambda row: row.prompt_id)
     if not rows:
         msg = f"'anchors.pools' must hold prompts; got none in {', '.join(pools)}. Choose other pools."
         raise AnchorError(msg)
+    files, paths = read_conditions(workspace, settings.conditions)
     models = _load_models(workspace, config)
     initial = models.reader
     shards = []

@@ -17,7 +17,7 @@ from flows.common import TrainRequest
 from flows.train_policy import train
 
 ROOT = Path(__file__).resolve().parents[2]
-FLOWS = {"prepare", "warmup", "calibrate", "train", "evaluate", "report", "audit", "nightly"}
+FLOWS = {"prepare", "warmup", "calibrate", "anchors", "train", "evaluate", "report", "audit", "nightly"}
 LOADER = """
 import json, sys
 from prefect.flows import load_flow_from_entrypoint

@@ -50,7 +50,10 @@ def test_source_trains_two_iterations(copy, source):
     """Two iterations run, their chain verifies, and rewards are rows of the rollouts."""
     run, config = _train(copy, source, f"two-{source}", train={"max_silent_iterations": 5})
     folder = run.iteration(2)
-    rollouts, intervals = (read_rollouts(folder / "policy_rollouts.parquet"), read_intervals(folder / "policy_intervals.parquet"))
+    rollouts, intervals = (
+        read_rollouts(folder / "policy_rollouts.parquet"),
+        read_intervals(folder / "policy_intervals.parquet"),
+    )
     assert rollouts.prompt_id_N == intervals.prompt_id_N == read_advantages(folder / "advantages.parquet").prompt_id_N
     assert () == audit(copy.workspace.root, run.checkpoint(2), original=lambda name: None).failures
     metrics = json.loads((folder / "metrics.json").read_text())
