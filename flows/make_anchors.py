@@ -1,6 +1,6 @@
 """Flow `anchors`: what reward source `anchor_contrast` needs before training.
 
-1. `anchors` and `metric_head` through DVC: conditioned rollouts of the starting policy, their representations, the head.
+1. `anchors` and `metric_head` through DVC: conditioned rollouts of the starting policy, represented, and the head.
 2. The head's report: whether the conditions made a difference that carries over to held-out prompts.
 3. The tracking records.
 """

@@ -131,7 +131,7 @@ class AnchorsConfig(Section):
     )
     use_references: bool = Field(True, description="Let conditions use the reference where a prompt has one")
     pools: tuple[Literal["policy", "warmup", "source", "calibration", "audit", "evaluation"], ...] = Field(
-        ("policy", "audit"), min_length=1, description="Pools whose prompts get anchors; those trained on are needed"
+        ("policy", "evaluation"), min_length=1, description="Whose prompts get anchors: those trained on, and measured"
     )
     prompts_per_shard: Count = Field(64, description="Prompts that are made, and kept, at once")
 

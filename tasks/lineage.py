@@ -87,8 +87,8 @@ def show_head(workspace: str) -> dict[str, Any]:
     )
     if facts["anchor_auc"] < _FAINT_AUC:
         logger.warning(
-            "metric head: it ranks held-out anchors little better than chance (%.3f): these conditions hardly lead this "
-            "policy apart, and rewards will follow something else; write others in conditions/",
+            "metric head: it ranks held-out anchors little better than chance (%.3f): these conditions hardly lead "
+            "this policy apart, and rewards will follow something else; write others in conditions/",
             facts["anchor_auc"],
         )
     return facts

@@ -1,7 +1,7 @@
 """Does the anchor contrast rank right rollouts above wrong ones? On the labelled pools of a calibrated workspace.
 
-Run from the repository root, after `rangeline calibrate`: `python -m benchmarks.rrpo.run [--prompts 96]`. For each way to
-lead anchors (conditions with the reference, and without it) it makes anchors of the first prompts of the source and
+Run from the repository root, after `rangeline calibrate`: `python -m benchmarks.rrpo.run [--prompts 96]`. For each way
+to lead anchors (conditions with the reference, and without it) it makes anchors of the first prompts of the source and
 calibration pools, trains the metric head on them, and scores the rollouts that calibration sampled and verified. These
 took no part in training. The share of pairs of a right and a wrong rollout of one prompt that are ranked right, ties
 counted half, is the area under the ROC curve inside a prompt; its interval resamples prompts.
@@ -59,7 +59,7 @@ def pair_shares(score_N: FloatArray, truth_N: FloatArray, prompt_id_N: Sequence[
 
 
 def auc_of(score_N: FloatArray, truth_N: FloatArray, prompt_id_N: Sequence[str], *, seed: int) -> dict[str, Any]:
-    """Return the AUC inside prompts with a 95 % interval over prompts, the pairs it rests on, and that over all rows."""
+    """Return the AUC inside prompts with a 95 % interval over prompts, its pairs, and the AUC over all rows."""
     pairs = list(pair_shares(score_N, truth_N, prompt_id_N).values())
     if not pairs:
         return {"auc": None, "lower": None, "upper": None, "prompts": 0, "pairs": 0, "pooled_auc": None}
@@ -185,14 +185,14 @@ def render(result: dict[str, Any]) -> str:
                     f"| {name} | {score} | {auc['auc']:.3f} | {auc['lower']:.3f} to {auc['upper']:.3f} | "
                     f"{auc['prompts']}, {auc['pairs']} | {auc['pooled_auc']:.3f} |"
                 )
-    lines += ["", "| conditions | right: queries | positive | negative | held-out anchors ranked right | held-out loss |"]
+    lines += ["", "| conditions | right: queries | positive | negative | held-out anchors in order | held-out loss |"]
     lines.append("|---|---|---|---|---|---|")
     for name, found in result["conditions"].items():
-        right, head = found["right_share"], found["head"]
-        losses = head["held_out_by_epoch"]
+        head, losses = found["head"], found["head"]["held_out_by_epoch"]
+        shares = [found["right_share"][role] for role in ("query", "positive", "negative")]
+        right = " | ".join("-" if share is None else f"{share:.3f}" for share in shares)
         lines.append(
-            f"| {name} | {right['query']:.3f} | {right['positive']:.3f} | {right['negative']:.3f} | "
-            f"{head['anchor_auc']:.3f} | {losses[0]:.3f} to {losses[head['best_epoch']]:.3f} |"
+            f"| {name} | {right} | {head['anchor_auc']:.3f} | {losses[0]:.3f} to {losses[head['best_epoch']]:.3f} |"
         )
     return "\n".join(lines) + "\n"
 
@@ -222,8 +222,8 @@ def main(arguments: Sequence[str]) -> int:
             result["conditions"][name] = measure(small, config, (rollouts, truth_N, hidden_NH))
     result["seconds"] = round(time.monotonic() - started, 1)
     chosen.out.mkdir(parents=True, exist_ok=True)
-    write_json(chosen.out / "rrpo.json", json.loads(json.dumps(result)))
-    table = render(result)
+    write_json(chosen.out / "rrpo.json", result)
+    table = render(json.loads((chosen.out / "rrpo.json").read_text(encoding="utf-8")))
     (chosen.out / "rrpo.md").write_text(
         f"# Anchor contrast against verified correctness\n\n{len(rollouts)} verified rollouts of {chosen.prompts} "
         f"prompts, {settings.policy.model} after warm-up, seed {settings.seed}.\n\n{table}",

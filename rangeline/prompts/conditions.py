@@ -17,11 +17,13 @@ Example (`conditions/<suite>.yaml`)::
         - {name: misread, message: "{misread}"}
 
 A template is the user turn of the conditioned prompt; `system` is added to the suite's own instruction, and `examples`
-are turns before it. Anchor k of a stratum takes template k, and again from the first. Placeholders are filled in one pass: what looks like one inside a
-prompt or a reference means nothing. Conditions only lead sampling; no rollout is ever scored by them (RRPO 3.1).
+are turns before it. Anchor k of a stratum takes template k, and again from the first. Placeholders are filled in one
+pass: what looks like one inside a prompt or a reference means nothing. Conditions only lead sampling; no rollout is
+scored by them (RRPO 3.1).
 
-`{prompt}` is the question, `{misread}` the same with other numbers (or words in other places), `{reference}` the whole reference, `{partial}`, `{masked}` and `{corrupted}` its worked part
-cut short, with gaps, or with wrong numbers, by streams keyed by seed, prompt id, side and template.
+`{prompt}` is the question, `{misread}` the same with other numbers (or words in other places), `{reference}` the whole
+reference, `{partial}`, `{masked}` and `{corrupted}` its worked part cut short, with gaps, or with wrong numbers, by
+streams keyed by seed, prompt id, side and template.
 """
 
 import re

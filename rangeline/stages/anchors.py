@@ -226,7 +226,7 @@ def _sample(
 
 
 def metric_head(workspace: Workspace, config: PipelineConfig, progress: Progress) -> None:
-    """Train the metric head on the anchors of all prompts but the audited ones; write `data/metric_head`."""
+    """Train the metric head on the anchors of all prompts but those kept for measuring; write `data/metric_head`."""
     made = load_anchors(workspace.anchors, skip_pools=UNTRAINED_POOLS)
     head, report = train_head(
         made,

@@ -1,4 +1,4 @@
-"""Training the metric head: it finds what sets the sides apart, finds nothing where nothing does, and repeats itself."""
+"""Training the metric head: it finds what sets sides apart, nothing where nothing does, and repeats itself."""
 
 import math
 from dataclasses import replace

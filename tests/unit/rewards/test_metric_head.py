@@ -68,7 +68,7 @@ def test_a_scaled_last_layer_changes_nothing():
 
 
 def test_head_is_two_layers_with_a_gelu():
-    """f = normalise(W2 gelu(W1 h + b1) + b2)."""
+    """It computes f = normalise(W2 gelu(W1 h + b1) + b2)."""
     head, hidden = MetricHead(SHAPE), torch.tensor([[0.5, -1.0, 2.0]])
     inner = hidden @ head.first.weight.T + head.first.bias
     gelu = inner * 0.5 * (1 + torch.erf(inner / math.sqrt(2)))

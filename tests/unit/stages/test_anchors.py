@@ -32,14 +32,14 @@ def _conditions(copy):
     return copy.workspace.root / "conditions" / "reasoning_gym.yaml"
 
 
-class Stopped(RuntimeError):
+class StoppedError(RuntimeError):
     """What stops a stage in a test."""
 
 
 def _stop_after(shards):
     def progress(label, done, total):
         if label == "anchors" and done >= shards:
-            raise Stopped
+            raise StoppedError
 
     return progress
 
@@ -47,14 +47,14 @@ def _stop_after(shards):
 def test_every_prompt_has_its_anchors_and_queries(trained):
     """K anchors a side and M queries for each prompt of the chosen pools, in float32, all different enough to use."""
     made = load_anchors(trained.workspace.anchors)
-    wanted = {row.prompt_id for pool in ("policy", "audit") for row in read_pool(trained.workspace, pool)}
+    wanted = {row.prompt_id for pool in ("policy", "evaluation") for row in read_pool(trained.workspace, pool)}
     assert wanted == set(made.prompt_id_P)
     assert ((len(wanted), 2, 32), (len(wanted), 4, 32)) == (made.positive_PKH.shape, made.query_PMH.shape)
     assert not made.equal_P.all()
 
 
-def test_the_head_sees_no_audited_prompt(trained):
-    """Prompts that are audited have anchors, and take no part in training."""
+def test_the_head_sees_no_evaluated_prompt(trained):
+    """Prompts of the evaluation pool have anchors, and take no part in training."""
     report = read_manifest(trained.workspace.metric_head / MANIFEST_NAME).facts
     policy = len(read_pool(trained.workspace, "policy"))
     assert policy == report["prompts"] + report["held_out_prompts"] + report["equal_prompts"]
@@ -75,7 +75,7 @@ def test_making_them_again_gives_the_same_bytes(copy, trained):
 def test_a_stopped_stage_goes_on_where_it_was(copy, trained):
     """Finished shards are taken from the cache, a damaged one is made again, and the bytes are those of one sitting."""
     shutil.rmtree(copy.workspace.anchor_cache)
-    with pytest.raises(Stopped):
+    with pytest.raises(StoppedError):
         module.anchors(copy.workspace, copy.config, _stop_after(32))
     finished = sorted(copy.workspace.anchor_cache.glob("*.safetensors"))
     assert 2 == len(finished)
@@ -120,7 +120,7 @@ def test_other_settings_make_other_anchors(copy, over):
 def test_references_matter_only_where_they_are(copy):
     """Putting labelled prompts without their reference changes their shards, and no shard of unlabelled prompts."""
     table = read_table(copy.workspace.anchors / "index.parquet").to_pylist()
-    labelled = {row["key"] for row in table if row["pool"] == "audit"}
+    labelled = {row["key"] for row in table if row["pool"] == "evaluation"}
     _make(copy, use_references=False)
     assert set(_keys(copy)).isdisjoint(labelled)
     assert {row["key"] for row in table} - labelled <= set(_keys(copy))
@@ -212,9 +212,9 @@ def test_a_damaged_head_is_refused(copy):
         load_head(copy.workspace.metric_head)
 
 
-def test_only_audited_prompts_leave_nothing_to_train_on(copy):
-    """A head needs prompts that are not audited."""
-    _make(copy, pools=["audit"])
+def test_only_evaluated_prompts_leave_nothing_to_train_on(copy):
+    """A head needs prompts that are not kept for evaluation."""
+    _make(copy, pools=["evaluation"])
     with pytest.raises(AnchorError, match="Anchors must hold prompts of pools beside"):
         module.metric_head(copy.workspace, copy.config, silent)
 
