@@ -13,7 +13,7 @@ export GX_ANALYTICS_ENABLED := false
 export HF_HUB_DISABLE_TELEMETRY := 1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo check format test test-slow bench-coverage bench-intervals serve deploy clean
+.PHONY: demo check format test test-slow bench-coverage bench-intervals bench-trl serve deploy clean
 
 demo: .venv/demo.ok ## Run the main job on a real model and real problems
 	$(BIN)/rangeline demo $(RUN_OPTIONS)
@@ -40,6 +40,9 @@ bench-coverage: .venv/test.ok ## Coverage under shift: tables, plots, verdict (1
 bench-intervals: .venv/test.ok .venv-bench/ok ## Seconds and memory of weighted cutoffs beside peers
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.intervals.run
 
+bench-trl: .venv-trl/ok ## TRL's GRPOTrainer fed Range-GRPO advantages: same loss and gradient, or exit 1
+	OMP_NUM_THREADS=1 PYTHONPATH=$(CURDIR) .venv-trl/bin/python -m benchmarks.trl_parity.run
+
 serve: .venv/demo.ok ## The Prefect page of what was run here
 	$(BIN)/rangeline serve prefect
 
@@ -53,6 +56,11 @@ clean: ## Remove what runs made here; versioned data stays in the DVC remote
 .venv-bench/ok: benchmarks/requirements.txt
 	$(PYTHON) -m venv .venv-bench
 	.venv-bench/bin/python -m pip install -q -r benchmarks/requirements.txt
+	touch $@
+
+.venv-trl/ok: benchmarks/trl_parity/requirements.txt
+	$(PYTHON) -m venv .venv-trl
+	.venv-trl/bin/python -m pip install -q -r benchmarks/trl_parity/requirements.txt
 	touch $@
 
 .venv/bin/python:

@@ -297,6 +297,38 @@ def _accuracy(values: dict[str, Any]) -> str:
     return f"{mean['value']:.3f} [{mean['lower']:.3f}, {mean['upper']:.3f}] over {mean['num_prompts']} prompts"
 
 
+@app.command("reward-quality")
+def reward_quality(
+    policy: Annotated[str, typer.Argument(help="'warmup', a run's name or a checkpoint folder")] = "warmup",
+    sources: Annotated[str, typer.Option("--sources", help="Reward sources, parted by commas")] = (
+        "verifier,reference_probability,majority,self_certainty"
+    ),
+    workspace: WorkspaceOption = Path(),
+    config: ConfigOption = None,
+    assignments: SetOption = None,
+    quiet: QuietOption = False,
+    debug: DebugOption = False,
+) -> None:
+    """Tell how well rewards rank right answers above wrong ones, and whether they follow length or entropy."""
+
+    def work(place: Workspace, settings: PipelineConfig) -> None:
+        from tasks.evaluation import measure_reward_quality
+
+        names = tuple(name.strip() for name in sources.split(",") if name.strip())
+        result = measure_reward_quality.fn(str(place.root), settings, policy, names)
+        typer.echo(f"{'suite':<20} {'source':<24} {'AUC':>6} {'right':>6} {'wrong':>6} {'missing':>8} length entropy")
+        for row in result.rows:
+            numbers = (row["auc"], row["length_correlation"], row["entropy_correlation"])
+            auc, length, entropy = ("-" if value is None else f"{value:.3f}" for value in numbers)
+            typer.echo(
+                f"{row['suite']:<20} {row['source']:<24} {auc:>6} {row['num_right']:>6} {row['num_wrong']:>6} "
+                f"{row['missing_share']:>8.1%} {length:>6} {entropy:>7}"
+            )
+        typer.echo(f"length, entropy: mean Spearman coefficient inside a prompt; all numbers in {result.folder}")
+
+    in_workspace(work, workspace, config=config, assignments=assignments, quiet=quiet, debug=debug, flows=False)
+
+
 @app.command()
 def nightly(workspace: WorkspaceOption = Path(), quiet: QuietOption = False, debug: DebugOption = False) -> None:
     """Do the night's work now: new data, calibration, training, evaluation, promotion through the gates."""

@@ -8,6 +8,7 @@ from prefect.cache_policies import NO_CACHE
 
 from rangeline.config import PipelineConfig
 from rangeline.stages.evaluation import EvaluationResult, compare, evaluate
+from rangeline.stages.reward_quality import QualityResult, measure_quality
 from rangeline.stages.run import resolve_checkpoint
 from rangeline.stages.workspace import Workspace
 from tasks.reporting import flow_progress
@@ -25,3 +26,13 @@ def evaluate_policy(workspace_root: str, config: PipelineConfig, policy: str) ->
 def compare_policies(before: EvaluationResult, after: EvaluationResult, config: PipelineConfig) -> dict[str, Any]:
     """Return the paired difference of each domain."""
     return dict(compare(before, after, config))
+
+
+@task(name="measure reward quality", cache_policy=NO_CACHE)
+def measure_reward_quality(
+    workspace_root: str, config: PipelineConfig, policy: str, sources: tuple[str, ...]
+) -> QualityResult:
+    """Score the same rollouts of a policy by every source, and compare each with the truth."""
+    place = Workspace(Path(workspace_root))
+    with flow_progress("reward-quality") as progress:
+        return measure_quality(place, config, resolve_checkpoint(place, policy), sources, progress)

@@ -1,6 +1,8 @@
 """Every reward source trains: two iterations by its name alone, honest about what it did not measure."""
 
 import json
+import shutil
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -8,9 +10,10 @@ import pytest
 from rangeline.audit import audit
 from rangeline.config import PipelineConfig, merge
 from rangeline.errors import ConfigError, NothingKeptError, PoolError
-from rangeline.lineage import MANIFEST_NAME, read_manifest
+from rangeline.lineage import MANIFEST_NAME, digest_file, read_manifest
+from rangeline.reward_config import SourceName
 from rangeline.rewards.registry import SOURCES
-from rangeline.stages.iteration import Iteration
+from rangeline.stages.data import read_pool
 from rangeline.stages.rewarding import plan_rewards
 from rangeline.stages.run import RunFolder
 from rangeline.stages.scorers import SCORERS
@@ -36,19 +39,19 @@ def _train(trained, source, run, iterations=2, **over):
             if session.plan.needs_judge:
                 session.cover(number)
             session.update(number)
-    return RunFolder(trained.workspace.runs / run), config
+    return RunFolder(trained.workspace.runs / run)
 
 
 def test_every_source_is_known_and_can_be_asked():
     """Names of settings, facts and scorers are the same."""
-    named = set(PipelineConfig().reward.model_fields["source"].annotation.__args__)
+    named = set(get_args(SourceName))
     assert named == set(SOURCES) == set(SCORERS)
 
 
 @pytest.mark.parametrize("source", sorted(SOURCES))
 def test_source_trains_two_iterations(copy, source):
     """Two iterations run, their chain verifies, and rewards are rows of the rollouts."""
-    run, config = _train(copy, source, f"two-{source}", train={"max_silent_iterations": 5})
+    run = _train(copy, source, f"two-{source}", train={"max_silent_iterations": 5})
     folder = run.iteration(2)
     rollouts, intervals = (
         read_rollouts(folder / "policy_rollouts.parquet"),
@@ -62,3 +65,152 @@ def test_source_trains_two_iterations(copy, source):
         assert (None, None) == (metrics["coverage/empirical"], metrics["interval/mean_width"])
         made = {ref.path.rsplit("/", 1)[1] for ref in read_manifest(folder / MANIFEST_NAME).outputs}
         assert not made & {"coverage.json", "ratio.json", "policy_judgments.parquet", "gate.json"}
+
+
+def test_source_without_references_says_where_they_are(copy):
+    """The verifier on the unlabelled pool is refused before anything is sampled, with the way out."""
+    config = _config(copy, "verifier", reward={"prompts": "policy"})
+    with pytest.raises(PoolError, match=r"must hold prompts with a reference for reward source 'verifier'.*warmup"):
+        TrainingSession(copy.workspace, config, run="none")
+
+
+def test_labelled_sources_train_on_the_warmup_pool(copy):
+    """By default a source that needs references draws its prompts from the labelled training pool."""
+    run = _train(copy, "verifier", "labelled", iterations=1)
+    pool = {item.prompt_id for item in read_pool(copy.workspace, "warmup")}
+    assert set(read_rollouts(run.iteration(1) / "policy_rollouts.parquet").prompt_id_N) <= pool
+    assert {"data/pools/warmup.parquet", "data/pools/audit.parquet"} == {
+        ref.path for ref in read_manifest(run.iteration(1) / MANIFEST_NAME).inputs
+    }
+
+
+@pytest.mark.parametrize(
+    ("over", "message"),
+    [
+        ({"reward": {"source": "verifier"}, "train": {"labelled_prompts": 2}}, "'train.labelled_prompts' must be 0"),
+        ({"reward": {"source": "trapo"}}, "'train.labelled_prompts' must be positive for reward source 'trapo'"),
+        ({"reward": {"source": "sft", "domains": {"far": "majority"}}}, "'sft' must stand alone"),
+    ],
+)
+def test_settings_that_do_not_go_together_are_refused(over, message):
+    """Each contradiction is an error that names the setting."""
+    with pytest.raises(ConfigError, match=message):
+        plan_rewards(PipelineConfig.model_validate(over))
+
+
+def test_judge_is_needed_only_by_its_sources():
+    """A run needs calibration exactly where one of its sources asks the judge, a domain's own source included."""
+    plans = [
+        plan_rewards(PipelineConfig.model_validate({"reward": reward}))
+        for reward in ({"source": "majority"}, {"source": "majority", "domains": {"d": "judge_interval"}}, {})
+    ]
+    assert [(), ("calibration",), ("calibration",)] == [plan.stages for plan in plans]
+    assert [False, True, True] == [plan.needs_judge for plan in plans]
+
+
+def test_run_without_a_judge_needs_no_calibration(copy):
+    """Voting trains in a workspace that was never calibrated."""
+    shutil.rmtree(copy.workspace.calibration)
+    run = _train(copy, "majority", "uncalibrated", iterations=1)
+    assert ("data/pools/manifest.json", "models/warmup/manifest.json") == tuple(
+        ref.path for ref in read_manifest(run.iteration(1) / MANIFEST_NAME).parents
+    )
+
+
+MIXED = {"train": {"labelled_prompts": 4, "prompts_per_iteration": 6}}
+
+
+def test_labelled_and_unlabelled_prompts_have_their_own_sources(copy):
+    """Labelled prompts are verified and the others vote; each row says who scored it."""
+    run = _train(copy, "majority", "mixed", iterations=1, **MIXED)
+    table = read_table(run.iteration(1) / "policy_intervals.parquet").to_pydict()
+    labelled = {item.prompt_id for item in read_pool(copy.workspace, "warmup")}
+    assert {"verifier", "majority"} == set(table["source"])
+    assert all((s == "verifier") == (p in labelled) for p, s in zip(table["prompt_id"], table["source"], strict=True))
+    assert "majority+verifier" == read_intervals(run.iteration(1) / "policy_intervals.parquet").source
+
+
+def test_weights_scale_the_advantages_of_a_source(copy):
+    """A source of weight 0 trains nothing, one of weight 2 twice as much; the others keep theirs."""
+    plain = _train(copy, "majority", "plain", iterations=1, **MIXED)
+    weighted = _train(
+        copy, "majority", "weighted", iterations=1, reward={"weights": {"verifier": 2.0, "majority": 0.0}}, **MIXED
+    )
+    source = np.array(read_table(plain.iteration(1) / "policy_intervals.parquet")["source"].to_pylist())
+    before, after = (read_advantages(run.iteration(1) / "advantages.parquet").value_N for run in (plain, weighted))
+    assert np.any(before != 0)
+    np.testing.assert_array_equal(after, np.where(source == "verifier", 2 * before, 0.0))
+
+
+def test_each_source_may_have_its_own_update(copy):
+    """With one optimiser call a source, each reports its own numbers and moves the policy's version."""
+    setting = {"optimiser_calls": "per_source"}
+    run = _train(copy, "token_entropy", "apart", iterations=2, reward=setting, **MIXED)
+    names = set(json.loads((run.iteration(1) / "update.json").read_text()))
+    assert {"verifier/loss", "token_entropy/loss"} & names
+    assert "loss" not in names
+    versions = [read_rollouts(run.iteration(n) / "policy_rollouts.parquet").policy_version for n in (1, 2)]
+    assert [0, len({name.split("/")[0] for name in names if "/" in name})] == versions
+
+
+@pytest.mark.parametrize("source", ["trapo", "reference_probability", "verifree", "pseudo_sft", "variance_aware"])
+def test_lost_iteration_of_a_source_is_made_again_bit_for_bit(copy, source):
+    """State, rewards, texts and weights of a repeated iteration have the bytes they had."""
+    run = _train(copy, source, "again", train={"max_silent_iterations": 5})
+    before = {ref.path: ref.sha256 for ref in read_manifest(run.iteration(2) / MANIFEST_NAME).outputs}
+    (run.checkpoint(2) / "COMPLETE").unlink()
+    for name in ("reward_state.json", "policy_intervals.parquet"):
+        (run.iteration(2) / name).write_text("torn")
+    _train(copy, source, "again", train={"max_silent_iterations": 5})
+    assert before == {ref.path: ref.sha256 for ref in read_manifest(run.iteration(2) / MANIFEST_NAME).outputs}
+
+
+def test_state_goes_on_from_iteration_to_iteration(copy):
+    """TraPO's trajectories grow by a visit; they are named by the manifest and by the checkpoint."""
+    run = _train(copy, "trapo", "grow", train={"prompts_per_iteration": 40, "max_silent_iterations": 5})
+    first, second = (json.loads((run.iteration(n) / "reward_state.json").read_text())["trapo"] for n in (1, 2))
+    assert {1} == {len(values) for values in first["trajectories"].values()}
+    assert 2 == max(len(values) for values in second["trajectories"].values())
+    assert any(
+        ref.path.endswith("reward_state.json") for ref in read_manifest(run.iteration(2) / MANIFEST_NAME).outputs
+    )
+    state = json.loads((run.checkpoint(2) / "state.json").read_text())
+    assert digest_file(run.iteration(2) / "reward_state.json") == state["reward_state_sha256"]
+
+
+def test_filter_that_keeps_nothing_ends_the_run_by_its_own_name(copy):
+    """When every prompt earns alike the filter drops all, and the run says that it was the filter."""
+    rule = {"record_from": 1, "filter_from": 2, "max_refills": 1, "beta": 5.0}
+    # Without reasoning every reward is 0; a recorded spread makes the threshold positive.
+    run = _train(copy, "reference_probability", "filtered", iterations=1, reward=_filtered(rule))
+    path = run.iteration(1) / "reward_state.json"
+    state = json.loads(path.read_text())
+    state["reference_probability"]["filter"]["recorded"] = [0.5]
+    path.write_text(json.dumps(state))
+    with pytest.raises(NothingKeptError, match="filter must keep a prompt within 2 iterations"):
+        _train(copy, "reference_probability", "filtered", train={"max_silent_iterations": 2}, reward=_filtered(rule))
+    facts = json.loads((run.iteration(2) / "reward.json").read_text())
+    assert ("nothing kept", 0) == (facts["reward/filter_end"], facts["reward/kept_prompts"])
+    assert facts["reward/drawn_prompts"] > 8
+
+
+def _filtered(rule):
+    return {"reference_probability": {"filter": rule}}
+
+
+def test_supervised_sources_draw_one_greedy_completion(copy):
+    """Texts are learned, nothing is rewarded: one rollout a prompt, all rewards missing, and a loss."""
+    run = _train(copy, "sft", "taught", iterations=1)
+    rollouts = read_rollouts(run.iteration(1) / "policy_rollouts.parquet")
+    assert len(set(rollouts.prompt_id_N)) == len(rollouts)
+    assert read_intervals(run.iteration(1) / "policy_intervals.parquet").missing_N.all()
+    metrics = json.loads((run.iteration(1) / "metrics.json").read_text())
+    assert (None, 1.0) == (metrics["reward/mean_center"], metrics["reward/missing_share"])
+    assert metrics["policy/loss"] > 0
+
+
+def test_judged_run_keeps_its_coverage(copy):
+    """A peer of interval methods holds the same gate as the judge's intervals: coverage is measured."""
+    run = _train(copy, "student_t", "peer", iterations=1, train={"max_silent_iterations": 5})
+    metrics = json.loads((run.iteration(1) / "metrics.json").read_text())
+    assert metrics["coverage/empirical"] is not None

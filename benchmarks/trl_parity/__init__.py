@@ -1,0 +1,1 @@
+"""TRL's GRPOTrainer beside this project's own update, on the same batch."""

@@ -1,0 +1,66 @@
+"""A run whose reward source asks no judge: it trains, is tracked and reported, and nobody says that it covered."""
+
+import json
+
+import pytest
+
+from flows.common import TrainRequest
+from flows.run_nightly import request_of
+from flows.train_policy import train
+from rangeline.evaluation.report_text import DASH
+from rangeline.reward_config import RewardConfig
+from rangeline.stages.reporting import write_report
+from rangeline.stages.run import RunFolder
+from rangeline.stages.workspace import Workspace, open_workspace
+from tasks.records import POLICY_MODEL
+from tasks.tracking import Tracker
+
+pytestmark = pytest.mark.usefixtures("prefect_server")
+
+
+@pytest.fixture(scope="module")
+def voted(copied_workspace, tmp_path_factory):
+    """Train two iterations by majority vote through the flow."""
+    root = copied_workspace(tmp_path_factory.mktemp("voted") / "work")
+    _, config = open_workspace(root)
+    config = config.model_copy(update={"reward": RewardConfig(source="majority")})
+    return root, train(request_of(str(root), config, "voted"))
+
+
+def test_flow_says_that_coverage_was_not_measured(voted):
+    """The flow's result names no coverage, and no gate was written."""
+    root, result = voted
+    assert ("voted", 2, "not measured") == (result["run"], result["iteration"], result["covered"])
+    folder = root / "runs" / "voted" / "iterations" / "000002"
+    assert not (folder / "gate.json").exists()
+    assert not (folder / "expectations").exists()
+
+
+def test_tracking_holds_no_coverage(voted):
+    """Metrics that were not measured are absent, not 0; the reward's own numbers are there."""
+    root, result = voted
+    tracker = Tracker.open(root)
+    found = tracker.find_version(POLICY_MODEL, result["version"])
+    metrics = tracker.client.get_run(found["run_id"]).data.metrics
+    assert not [name for name in metrics if name.startswith(("coverage/", "interval/mean", "ratio/", "judge/"))]
+    assert {"train/accuracy", "reward/missing_share", "reward/kept_share"} <= set(metrics)
+    assert {"checkpoint", "manifest", "pools"} == set(found["reference"])
+
+
+def test_report_says_it_in_words(voted):
+    """The page tells that coverage is unknown and why; transcripts show rewards without judgment states."""
+    root, _ = voted
+    page, table = write_report(Workspace(root), RunFolder(root / "runs" / "voted"), ())
+    text = page.read_text()
+    assert "It was not measured: the reward source makes no intervals that could cover the truth." in text
+    assert "majority rewards" in text
+    assert DASH == dict(table)["coverage"]
+    statuses = {row["status"] for row in json.loads((page.parent / "report.json").read_text())["iterations"]}
+    assert {"not_measured"} == statuses
+
+
+def test_source_is_a_field_of_the_form():
+    """The form of the flow offers every source by name."""
+    schema = json.dumps(TrainRequest.model_json_schema())
+    assert '"reference_probability"' in schema
+    assert '"Scores the policy share"' in schema
