@@ -1,6 +1,6 @@
 """Flow `calibrate`: roll out the warmed-up policy on the source and calibration pools, judge, fit, freeze.
 
-1. `calibrate` and `anchors` through DVC: judged pools, scorer, scale, verified anchors.
+1. `calibrate` through DVC: judged pools, scorer, scale.
 2. The calibration set must be large enough for alpha, or the intervals could never be bounded.
 3. The calibration report, and the tracking record.
 """
@@ -22,7 +22,7 @@ class CalibrateRequest(DataRequest):
 @flow(name="calibrate", description=__doc__)
 def calibrate(request: CalibrateRequest = CalibrateRequest()) -> None:
     """Make the calibration of a workspace."""
-    reproduce_stages(request.workspace, ("calibrate", "anchors"))
+    reproduce_stages(request.workspace, ("calibrate",))
     check_calibration(request.workspace, request.alpha)
     record_stage(request.workspace, "calibration")
     say_data_status(request.workspace)

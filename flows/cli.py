@@ -224,6 +224,25 @@ def calibrate(
 
 
 @app.command()
+def anchors(
+    workspace: WorkspaceOption = Path(),
+    config: ConfigOption = None,
+    assignments: SetOption = None,
+    quiet: QuietOption = False,
+    debug: DebugOption = False,
+) -> None:
+    """Make the anchors and the metric head of reward source anchor_contrast."""
+
+    def work(place: Workspace, settings: PipelineConfig) -> None:
+        from flows.common import DataRequest
+        from flows.make_anchors import anchors as flow
+
+        flow(DataRequest(workspace=str(place.root)))
+
+    in_workspace(work, workspace, config=config, assignments=assignments, quiet=quiet, debug=debug)
+
+
+@app.command()
 def train(
     workspace: WorkspaceOption = Path(),
     config: ConfigOption = None,

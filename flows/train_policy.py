@@ -4,13 +4,15 @@ A killed run goes on from its last complete iteration when the same command is g
 the iteration does not update the policy until `on_alarm` says what to do: continue and mark it, pause for a person,
 recalibrate on the audited rollouts, or stop. Overlap rules whose consequence is to recalibrate or to stop close the
 gate too, and are followed whatever `on_alarm` says. With a reward source that asks no judge there are no intervals: the
-iteration samples, scores and updates, and coverage is reported as not measured.
+iteration samples, scores and updates, and coverage is reported as not measured. Anchors and metric head are made first
+where a reward source needs them.
 """
 
 from prefect import flow
 from prefect.flow_runs import pause_flow_run
 
 from flows.common import TrainRequest
+from flows.make_anchors import make_anchors
 from rangeline.config import PipelineConfig
 from rangeline.errors import CoverageAlarmError, OverlapError
 from tasks.calibration import (
@@ -23,7 +25,7 @@ from tasks.calibration import (
     report_coverage,
     score_rewards,
 )
-from tasks.lineage import Session, open_session, read_settings_of
+from tasks.lineage import Session, needs_anchors, open_session, read_settings_of
 from tasks.policy import sample_rollouts, update_policy
 from tasks.records import end_tracking, record_iteration, register_policy, start_tracking, unrecorded
 from tasks.reporting import flow_progress, logger
@@ -35,6 +37,8 @@ _PAUSE_S = 24 * 3600
 def train(request: TrainRequest = TrainRequest()) -> dict[str, str | int | bool]:
     """Train a policy; return the run's name, its last iteration, its registered version and whether coverage stood."""
     config = request.over(read_settings_of(request.workspace))
+    if needs_anchors(config):
+        make_anchors(request.workspace)
     with flow_progress("train") as progress, open_session(request.workspace, config, request.run, progress) as session:
         run_id = start_tracking(session)
         succeeded, covered = False, gates_held(session)

@@ -165,7 +165,35 @@ class CalibrateConfig(Section):
     learning_rate: Positive = 0.15
     sigma: Literal["residual", "bernoulli"] = Field("residual", description="Scale of the nonconformity scores")
     sigma_min: Positive = 0.05
-    anchors_per_prompt: Count = Field(4, description="K right and K wrong rollouts kept a source prompt")
+
+
+class AnchorsConfig(Section):
+    """Anchors of RRPO: rollouts of the starting policy under better and worse conditions."""
+
+    conditions: str = Field("conditions", description="Folder of condition files, relative to the workspace")
+    count: Annotated[int, Field(ge=2, le=64, strict=True)] = Field(4, description="K, anchors a side and prompt")
+    queries: Annotated[int, Field(ge=2, le=256, strict=True)] = Field(
+        8, description="Unconditioned rollouts a prompt, on which the metric head is trained"
+    )
+    use_references: bool = Field(True, description="Let conditions use the reference where a prompt has one")
+    pools: tuple[Literal["policy", "warmup", "source", "calibration", "audit", "evaluation"], ...] = Field(
+        ("policy", "evaluation"), min_length=1, description="Whose prompts get anchors: those trained on, and measured"
+    )
+    prompts_per_shard: Count = Field(64, description="Prompts that are made, and kept, at once")
+
+
+class MetricHeadConfig(Section):
+    """The metric head of RRPO, trained offline on the anchors, frozen afterwards."""
+
+    width: Count = Field(512, description="Of the inner layer")
+    dimension: Count = Field(512, description="Of the projection")
+    temperature: Positive = Field(0.1, description="tau")
+    learning_rate: Positive = 1e-4
+    weight_decay: Annotated[float, Field(ge=0)] = 0.01
+    max_epochs: Count = 100
+    patience: Count = Field(5, description="Epochs without a better held-out loss before training ends")
+    prompts_per_batch: Count = 16
+    held_out_share: Annotated[float, Field(gt=0, lt=1)] = 0.2
 
 
 class IntervalConfig(Section):
@@ -326,6 +354,8 @@ class PipelineConfig(Section):
     judge: JudgeConfig = JudgeConfig()
     warmup: WarmupConfig = WarmupConfig()
     calibrate: CalibrateConfig = CalibrateConfig()
+    anchors: AnchorsConfig = AnchorsConfig()
+    metric_head: MetricHeadConfig = MetricHeadConfig()
     intervals: IntervalConfig = IntervalConfig()
     reward: RewardConfig = RewardConfig()
     advantages: AdvantageConfig = AdvantageConfig()
@@ -336,7 +366,10 @@ class PipelineConfig(Section):
     evaluate: EvaluateConfig = EvaluateConfig()
 
 
-VERSIONED_SECTIONS = ("seed", "data", "split", "policy", "sampling", "judge", "warmup", "calibrate")
+VERSIONED_SECTIONS = (
+    *("seed", "data", "split", "policy", "sampling", "judge", "warmup", "calibrate"),
+    *("anchors", "metric_head"),
+)
 """Sections that the versioned data stages read: other values of these mean other data, so another workspace."""
 
 

@@ -9,6 +9,7 @@
     │   ├── ReferenceCheckError           references do not score right against themselves
     │   ├── PoolError                     a pool is empty, too small or not disjoint
     │   ├── CalibrationError              too few rows for alpha, or unusable scores and weights
+    │   ├── AnchorError                   conditions, anchors or metric head cannot be used
     │   └── ModelLoadError                a model, tokenizer or rubric cannot be loaded
     ├── JudgeError (RuntimeError)         the judge gave nothing usable
     ├── RolloutError (RuntimeError)       the policy could not be sampled
@@ -56,6 +57,10 @@ class PoolError(BadInputError):
 
 class CalibrationError(BadInputError):
     """Calibration cannot give the promised intervals; add labelled rows or raise alpha."""
+
+
+class AnchorError(BadInputError):
+    """Conditions, anchors or the metric head cannot be used; correct the condition file, or make the anchors again."""
 
 
 class ModelLoadError(BadInputError):

@@ -18,6 +18,7 @@ SourceName = Literal[
     "token_entropy",
     "sequence_likelihood",
     "trapo",
+    "anchor_contrast",
     "sft",
     "pseudo_sft",
     "variance_aware",
@@ -81,6 +82,15 @@ class TrapoConfig(Section):
     min_similarity: Annotated[float, Field(ge=-1, le=1)] = Field(0.4, description="Kept above this mean cosine")
 
 
+class AnchorContrastConfig(Section):
+    """RRPO: nearer to a prompt's positive anchors than to its negative ones."""
+
+    delta: NonNegative = Field(1e-4, description="Added to the group's standard deviation")
+    max_drift: Annotated[float, Field(gt=0)] = Field(
+        0.1, description="Squared discrepancy of rollouts now and at the start, above which the drift alarm is raised"
+    )
+
+
 class VarianceAwareConfig(Section):
     """A reward drawn from the judge's interval, lowered by the interval's variance."""
 
@@ -112,5 +122,6 @@ class RewardConfig(Section):
     verifree: VerifreeConfig = VerifreeConfig()
     verifier_model: VerifierModelConfig = VerifierModelConfig()
     trapo: TrapoConfig = TrapoConfig()
+    anchor_contrast: AnchorContrastConfig = AnchorContrastConfig()
     variance_aware: VarianceAwareConfig = VarianceAwareConfig()
     student_t: StudentTConfig = StudentTConfig()

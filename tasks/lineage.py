@@ -15,6 +15,7 @@ from rangeline.lineage import MANIFEST_NAME, read_manifest
 from rangeline.stages.evaluation import EvaluationResult
 from rangeline.stages.progress import Progress
 from rangeline.stages.reporting import evaluations_of, write_report
+from rangeline.stages.rewarding import plan_rewards
 from rangeline.stages.run import RunFolder, last_complete, read_run
 from rangeline.stages.session import TrainingSession
 from rangeline.stages.workspace import Workspace, open_workspace
@@ -24,6 +25,9 @@ from tasks.tracking import Tracker
 from tasks.versioning import original_of
 
 Session = TrainingSession
+
+_FAINT_AUC = 0.6
+"""Below it a head hardly tells positive from negative anchors of prompts it was not trained on."""
 
 
 def read_settings_of(workspace: str) -> PipelineConfig:
@@ -62,6 +66,31 @@ def check_calibration(workspace: str, alpha: float) -> dict[str, Any]:
     table = (place.calibration / "reliability.json").read_text(encoding="utf-8")
     listed = "\n".join(f"- {name}: {value}" for name, value in facts.items())
     show_markdown("calibration", f"## Calibration\n\n{listed}\n\n```json\n{table}\n```\n", "Scorer and calibration set")
+    return facts
+
+
+def needs_anchors(config: PipelineConfig) -> bool:
+    """Return whether a reward source of these settings contrasts with anchors."""
+    return "anchors" in plan_rewards(config).stages
+
+
+@task(name="show metric head", cache_policy=NO_CACHE)
+def show_head(workspace: str) -> dict[str, Any]:
+    """Show how the metric head was trained, and warn where the conditions made no difference."""
+    place, _ = open_workspace(workspace)
+    facts = dict(read_manifest(place.metric_head / MANIFEST_NAME).facts)
+    listed = "\n".join(f"- {name}: {value}" for name, value in facts.items())
+    show_markdown("metric-head", f"## Metric head\n\n{listed}\n", "Trained on anchors of the starting policy")
+    logger.info(
+        "metric head: held-out loss %.3f from %.3f, anchors ranked right %.3f",
+        *(facts[name] for name in ("held_out_loss", "first_held_out_loss", "anchor_auc")),
+    )
+    if facts["anchor_auc"] < _FAINT_AUC:
+        logger.warning(
+            "metric head: it ranks held-out anchors little better than chance (%.3f): these conditions hardly lead "
+            "this policy apart, and rewards will follow something else; write others in conditions/",
+            facts["anchor_auc"],
+        )
     return facts
 
 

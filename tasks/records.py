@@ -104,6 +104,12 @@ def record_iteration(session: TrainingSession, number: int, run_id: str) -> dict
             "+".join(session.plan.names),
             *(_short(metrics[name]) for name in shown),
         )
+    if any(value for name, value in metrics.items() if name.endswith("drift_alarm")):
+        logger.warning(
+            "iteration %d: the rollouts have drifted from those the metric head was trained on (above "
+            "reward.anchor_contrast.max_drift); its scores are no longer asked of what it knows",
+            number,
+        )
     weight = metrics["advantage/median_pair_weight"]
     if weight is not None and weight < _FAINT_PAIR_WEIGHT:
         logger.warning(

@@ -35,6 +35,8 @@ SETTINGS = {
     "judge": {"model": "models/base", "dtype": "float32", "rubric": "rubrics/arithmetic.yaml"},
     "warmup": {"epochs": 8, "learning_rate": 5.0e-3, "batch_size": 16},
     "calibrate": {"trees": 8, "depth": 2},
+    "anchors": {"count": 2, "queries": 4, "prompts_per_shard": 16},
+    "metric_head": {"width": 16, "dimension": 8, "max_epochs": 4},
     "intervals": {"alpha": 0.1},
     "objective": {"learning_rate": 1.0e-3},
     "train": {
@@ -205,6 +207,7 @@ def make_workspace(root, model, tracking, **over):
     (root / "data" / "raw" / "problems.jsonl").write_text("".join(lines))
     shutil.copy(ROOT / "dvc.yaml", root / "dvc.yaml")
     shutil.copy(ROOT / "rubrics" / "arithmetic.yaml", root / "rubrics" / "arithmetic.yaml")
+    shutil.copytree(ROOT / "conditions", root / "conditions")
     shutil.copy(tracking, root / "mlruns" / "mlflow.db")
     named = {"policy": {"model": str(model)}, "judge": {"model": str(model)}}
     write_settings(root, **merged(named, over))

@@ -44,6 +44,9 @@ SOURCES: Mapping[str, SourceFacts] = MappingProxyType(
         "token_entropy": SourceFacts(summary="negative sum of the policy's entropies"),
         "sequence_likelihood": SourceFacts(summary="log-likelihood of the completion"),
         "trapo": SourceFacts(summary="majority on prompts whose pass rates move like labelled ones"),
+        "anchor_contrast": SourceFacts(
+            summary="nearer to positive than to negative anchors", needs_stages=("anchors", "metric_head")
+        ),
         "sft": SourceFacts(summary="learn the reference", needs_references=True, is_supervised=True),
         "pseudo_sft": SourceFacts(summary="learn one greedy completion", is_supervised=True),
     }

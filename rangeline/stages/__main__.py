@@ -42,9 +42,14 @@ def _stages() -> dict[str, Callable[[Workspace, PipelineConfig, LineProgress], N
         calibration.calibrate(workspace, config, progress)
 
     def anchors(workspace: Workspace, config: PipelineConfig, progress: LineProgress) -> None:
-        from rangeline.stages import calibration
+        from rangeline.stages import anchors as module
 
-        calibration.anchors(workspace, config, progress)
+        module.anchors(workspace, config, progress)
+
+    def metric_head(workspace: Workspace, config: PipelineConfig, progress: LineProgress) -> None:
+        from rangeline.stages import anchors as module
+
+        module.metric_head(workspace, config, progress)
 
     def warmup(workspace: Workspace, config: PipelineConfig, progress: LineProgress) -> None:
         from rangeline.stages import warmup as module
@@ -58,6 +63,7 @@ def _stages() -> dict[str, Callable[[Workspace, PipelineConfig, LineProgress], N
         "warmup": warmup,
         "calibrate": calibrate,
         "anchors": anchors,
+        "metric_head": metric_head,
     }
 
 

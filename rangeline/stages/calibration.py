@@ -1,4 +1,4 @@
-"""Calibration stages: judge the source and calibration pools once, fit the scorer and scale, keep anchors."""
+"""Calibration stages: judge the source and calibration pools once, fit the scorer and scale."""
 
 import json
 from collections.abc import Sequence
@@ -30,7 +30,6 @@ from rangeline.stages.judging import (
 from rangeline.stages.progress import Progress
 from rangeline.stages.tables import (
     read_judgments,
-    read_rollouts,
     read_table,
     write_judgments,
     write_rollouts,
@@ -290,39 +289,3 @@ def load_calibration(workspace: Workspace, config: PipelineConfig) -> Calibratio
     calibration = _calibration_set(scorer, scale, judgments["calibration"], truth)
     source = _with_truth(judgments["source"], read_truth(folder / "source_truth.parquet"))
     return Calibration(scorer, scale, residual, calibration, source)
-
-
-def anchors(workspace: Workspace, config: PipelineConfig, progress: Progress) -> None:
-    """Keep up to K verified right and K verified wrong source rollouts a prompt; write `data/anchors`."""
-    folder = workspace.calibration
-    rollouts = read_rollouts(folder / "source_rollouts.parquet")
-    truth = read_truth(folder / "source_truth.parquet")
-    kept: list[int] = []
-    counts: dict[tuple[str, bool], int] = {}
-    for i, prompt_id in enumerate(rollouts.prompt_id_N):
-        progress("anchors", i + 1, len(rollouts))
-        if np.isnan(truth[i]):
-            continue
-        key = (prompt_id, bool(truth[i] == 1))
-        counts[key] = counts.get(key, 0) + 1
-        if counts[key] <= config.calibrate.anchors_per_prompt:
-            kept.append(i)
-    target = workspace.anchors / "anchors.parquet"
-    write_table(
-        target,
-        {
-            "prompt_id": [rollouts.prompt_id_N[i] for i in kept],
-            "completion": [rollouts.completion_N[i] for i in kept],
-            "token_ids": [rollouts.token_ids_N[i] for i in kept],
-            "reward": truth[kept],
-        },
-    )
-    write_manifest(
-        workspace.anchors / MANIFEST_NAME,
-        workspace.root,
-        kind="anchors",
-        inputs=(folder / "source_rollouts.parquet", folder / "source_truth.parquet"),
-        outputs={target: len(kept)},
-        parents=(folder / MANIFEST_NAME,),
-        parameters={"anchors_per_prompt": config.calibrate.anchors_per_prompt},
-    )

@@ -76,7 +76,7 @@ def run_identity(workspace: Workspace, config: PipelineConfig) -> str:
     for name in ("pools", "warmup", *plan_rewards(config).stages):
         path: Path = getattr(workspace, name) / MANIFEST_NAME
         if not path.is_file():
-            command = name if name == "warmup" else "calibrate"
+            command = {"warmup": "warmup", "anchors": "anchors", "metric_head": "anchors"}.get(name, "calibrate")
             msg = f"'{name}' must be made before training; got no '{path}'. Run 'rangeline {command}' first."
             raise CalibrationError(msg)
         made[name] = [[ref.path, ref.sha256] for ref in read_manifest(path).outputs]

@@ -20,6 +20,7 @@ from rangeline.rewards.verifier_model import Comparison, verifier_model_interval
 from rangeline.rollout.pretrained import encode_target
 from rangeline.rollout.suffix_logprobs import SuffixRow, suffix_statistics
 from rangeline.seeds import stream
+from rangeline.stages.anchor_rewards import score_by_anchor_contrast
 from rangeline.stages.reference_rewards import references_of, score_by_reference_probability, score_by_verifree
 from rangeline.stages.rewarding import RewardContext, Scored, Scorer
 from rangeline.suites.registry import get_suite
@@ -192,6 +193,7 @@ SCORERS: Mapping[str, Scorer] = MappingProxyType(
         "token_entropy": partial(score_by_own_probabilities, what="token_entropy"),
         "sequence_likelihood": partial(score_by_own_probabilities, what="sequence_likelihood"),
         "trapo": score_by_trapo,
+        "anchor_contrast": score_by_anchor_contrast,
         "sft": teach_references,
         "pseudo_sft": teach_own_completions,
     }

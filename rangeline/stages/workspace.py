@@ -78,8 +78,18 @@ class Workspace:
 
     @property
     def anchors(self) -> Path:
-        """Right and wrong rollouts of source prompts."""
+        """Anchors of prompts, with their representations."""
         return self.root / "data" / "anchors"
+
+    @property
+    def metric_head(self) -> Path:
+        """The projection that contrasts rollouts with anchors."""
+        return self.root / "data" / "metric_head"
+
+    @property
+    def anchor_cache(self) -> Path:
+        """Shards of anchors that are made but not yet put together."""
+        return self.root / ".rangeline" / "anchors"
 
     @property
     def runs(self) -> Path:
@@ -223,6 +233,13 @@ def _copy_if_changed(source: Path, target: Path) -> None:
         shutil.copyfile(source, target)
 
 
+def _copy_conditions(name: str, workspace: Workspace, beside: Sequence[Path]) -> None:
+    """Copy the nearest folder of condition files; a workspace without one is made all the same, and told later."""
+    found = next((folder / name for folder in beside if (folder / name).is_dir()), None)
+    for source in sorted(found.glob("*.yaml")) if found else ():
+        _copy_if_changed(source, workspace.root / name / source.name)
+
+
 def fill_workspace(workspace: Workspace, values: Mapping[str, Any], beside: Sequence[Path]) -> PipelineConfig:
     """Write a derived workspace: settings, pipeline file, and copies of the files that it reads.
 
@@ -256,6 +273,7 @@ def fill_workspace(workspace: Workspace, values: Mapping[str, Any], beside: Sequ
         files.append(f"data/raw/{found.name}")
     rubric = find_file(config.judge.rubric, beside)
     _copy_if_changed(rubric, workspace.root / "rubrics" / rubric.name)
+    _copy_conditions(config.anchors.conditions, workspace, beside)
     settings = merge(config.model_dump(mode="json"), {"data": {"files": files}})
     settings["judge"]["rubric"] = f"rubrics/{rubric.name}"
     workspace.raw.mkdir(parents=True, exist_ok=True)

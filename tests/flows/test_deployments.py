@@ -17,7 +17,19 @@ from flows.common import TrainRequest
 from flows.train_policy import train
 
 ROOT = Path(__file__).resolve().parents[2]
-FLOWS = {"prepare", "warmup", "calibrate", "train", "evaluate", "benchmark", "compare", "report", "audit", "nightly"}
+FLOWS = {
+    "anchors",
+    "audit",
+    "benchmark",
+    "calibrate",
+    "compare",
+    "evaluate",
+    "nightly",
+    "prepare",
+    "report",
+    "train",
+    "warmup",
+}
 LOADER = """
 import json, sys
 from prefect.flows import load_flow_from_entrypoint

@@ -128,7 +128,7 @@ def test_the_server_shows_pools_calibration_coverage_and_lineage(done, artifacts
     assert "calibration" in artifacts("lineage")[0].data
 
 
-@pytest.mark.parametrize("key", ["split", "warmup", "anchors", "train"])
+@pytest.mark.parametrize("key", ["split", "warmup", "calibrate", "train"])
 def test_finished_flows_show_full_progress(key, artifacts):
     """The progress of a finished flow is 100 percent."""
     found = artifacts(key)[0]
@@ -230,7 +230,7 @@ def test_every_manifest_verifies(done):
     """The chain below every manifest of the workspace matches byte for byte, the evaluations' too."""
     found = [path for path in done.root.rglob(MANIFEST_NAME) if ".dvc" not in path.parts]
     kinds = {read_manifest(path).kind for path in found}
-    wanted = {"generated", "prompts", "pools", "warmup", "calibration", "anchors", "iteration", "evaluation"}
+    wanted = {"generated", "prompts", "pools", "warmup", "calibration", "iteration", "evaluation"}
     assert wanted == kinds
     for path in found:
         node = audit_manifest(done.root, path, original=no_original)

@@ -25,7 +25,7 @@ def trained(tiny_model_folder, tmp_path_factory):
     """Run every stage once on a tiny random model; not to be changed, but copied."""
     from tiny import ROOT, problems, write_settings
 
-    from rangeline.stages import calibration, data
+    from rangeline.stages import anchors, calibration, data
     from rangeline.stages.progress import silent
     from rangeline.stages.session import TrainingSession
     from rangeline.stages.warmup import warmup
@@ -35,13 +35,14 @@ def trained(tiny_model_folder, tmp_path_factory):
     (root / "data" / "raw").mkdir(parents=True)
     lines = [json.dumps(row) + "\n" for row in problems()]
     (root / "data" / "raw" / "problems.jsonl").write_text("".join(lines))
-    shutil.copytree(ROOT / "rubrics", root / "rubrics")
+    for folder in ("rubrics", "conditions"):
+        shutil.copytree(ROOT / folder, root / folder)
     model = {"model": str(tiny_model_folder)}
     write_settings(root, policy=model, judge=model)
     workspace, config = open_workspace(root)
     for stage in (data.generate, data.ingest, data.split):
         stage(workspace, config)
-    for slow in (warmup, calibration.calibrate, calibration.anchors):
+    for slow in (warmup, calibration.calibrate, anchors.anchors, anchors.metric_head):
         slow(workspace, config, silent)
     with TrainingSession(workspace, config, run="r") as session:
         for number in session.remaining:

@@ -5,11 +5,9 @@ import pytest
 
 from rangeline.config import build_config
 from rangeline.errors import CalibrationError
-from rangeline.lineage import MANIFEST_NAME, read_manifest
-from rangeline.records import JudgmentTable, RolloutSet
-from rangeline.stages.calibration import anchors, fit_calibration, load_calibration, read_truth
-from rangeline.stages.progress import silent
-from rangeline.stages.tables import read_table, write_rollouts, write_table
+from rangeline.records import JudgmentTable
+from rangeline.stages.calibration import fit_calibration, load_calibration, read_truth
+from rangeline.stages.tables import write_table
 from rangeline.stages.workspace import Workspace
 
 NAN = float("nan")
@@ -140,38 +138,6 @@ def test_training_before_calibration_is_refused(tmp_path):
     """Without calibration the message says which command makes it."""
     with pytest.raises(CalibrationError, match=r"Calibration must exist before training; .*Run 'rangeline calibrate'"):
         load_calibration(Workspace(tmp_path), build_config({}, source="test"))
-
-
-@pytest.fixture
-def judged(tmp_path):
-    """Give a workspace with rollouts and truths of two source prompts."""
-    place = Workspace(tmp_path)
-    rollouts = RolloutSet(
-        prompt_id_N=("p",) * 5 + ("q",) * 2,
-        sample_N=(0, 1, 2, 3, 4, 0, 1),
-        completion_N=tuple("abcdefg"),
-        prompt_token_ids_N=((1,),) * 7,
-        token_ids_N=tuple((i,) for i in range(7)),
-        sampled_logprobs_N=((-1.0,),) * 7,
-        finish_reason_N=("stop",) * 7,
-        policy_version=0,
-    )
-    write_rollouts(place.calibration / "source_rollouts.parquet", rollouts)
-    truth = [1.0, None, 0.0, 1.0, 1.0, None, 0.0]
-    write_table(place.calibration / "source_truth.parquet", {"truth": truth})
-    (place.calibration / MANIFEST_NAME).write_text("{}")
-    return place
-
-
-@pytest.mark.parametrize(("num", "expected"), [(1, "acg"), (2, "acdg"), (9, "acdeg")])
-def test_anchors_are_the_first_right_and_wrong_of_each_prompt(judged, num, expected):
-    """At most K right and K wrong rollouts a prompt are kept, in order; those without a truth are neither."""
-    config = build_config({"calibrate": {"anchors_per_prompt": num}}, source="test")
-    anchors(judged, config, silent)
-    table = read_table(judged.anchors / "anchors.parquet")
-    assert expected == "".join(table["completion"].to_pylist())
-    assert len(expected) == read_manifest(judged.anchors / MANIFEST_NAME).outputs[0].rows
-    assert {0.0, 1.0} >= set(table["reward"].to_pylist())
 
 
 def test_ratio_starts_from_the_rows_that_calibration_can_use():

@@ -27,7 +27,10 @@ def test_unknown_stage_exits_with_usage(tmp_path):
     """A stage that does not exist exits 2 and lists those that do."""
     result = _command(tmp_path, "nonsense")
     assert (2, "") == (result.returncode, result.stdout)
-    assert "usage: python -m rangeline.stages {generate,ingest,split,warmup,calibrate,anchors}\n" == result.stderr
+    assert (
+        "usage: python -m rangeline.stages {generate,ingest,split,warmup,calibrate,anchors,metric_head}\n"
+        == result.stderr
+    )
 
 
 @pytest.mark.parametrize("arguments", [[], ["ingest", "split"], ["INGEST"], ["--help"], [""]])
