@@ -133,6 +133,16 @@ class IntervalConfig(Section):
     ratio: Literal["logistic", "counts", "forest", "boosting"] = "logistic"
     ratio_l2: Positive = Field(1.0, description="Strength of the L2 penalty, or pseudo-count of a cell or leaf")
     log_cap: Positive = Field(4.0, description="Log-ratios are clipped to [-cap, cap], on both sides alike")
+    adapt: Literal["none", "audit_window"] = Field(
+        "none", description="audit_window: audited rollouts move the level and join the calibration rows"
+    )
+    adapt_rate: Share = Field(0.1, description="Step of the level towards the promised miss rate; 0 keeps it")
+    adapt_window: Annotated[int, Field(ge=0, strict=True)] = Field(
+        20, description="Iterations whose audited rollouts are calibration rows; 0 takes none"
+    )
+    adapt_discount: Annotated[float, Field(gt=0, le=1)] = Field(
+        0.25, description="What a frozen calibration row counts against an audited one"
+    )
 
 
 class AdvantageConfig(Section):

@@ -29,6 +29,7 @@ from rangeline.rewards.judge_interval import judge_intervals
 from rangeline.rewards.source import merge
 from rangeline.rewards.verifiable import verifier_intervals
 from rangeline.seeds import stream
+from rangeline.stages.adaptation import Repair, keep_repair, learn, repair_numbers, repair_of
 from rangeline.stages.calibration import Calibration
 from rangeline.stages.data import read_pool
 from rangeline.stages.judging import FrozenJudge, encode_rows, judge_all, plan_of, verify_rollouts
@@ -155,23 +156,31 @@ class Iteration:
     def _overlap(self) -> dict[str, Any]:
         return dict(json.loads((self.folder / "ratio.json").read_text(encoding="utf-8"))["overlap"])
 
-    def _judge_intervals(self, share: str, calibration: Calibration) -> RewardIntervals:
+    def _repair(self, calibration: Calibration) -> Repair:
         stored = json.loads((self.folder / "ratio.json").read_text(encoding="utf-8"))["ratio"]
-        judgments = read_judgments(self.folder / f"{share}_judgments.parquet")
+        # Fresh labels come from the target itself: there is nothing to reweigh.
+        ratio = None if calibration.is_fresh else DensityRatio.from_json(stored)
+        settings, audited = self.config.intervals, set(self._by_id("audit"))
+        return repair_of(self.run, self.number, calibration, ratio, settings=settings, audited=audited)
+
+    def _judge_intervals(self, share: str, calibration: Calibration, repair: Repair) -> RewardIntervals:
         return judge_intervals(
-            judgments,
+            read_judgments(self.folder / f"{share}_judgments.parquet"),
             scorer=calibration.scorer,
             scale=calibration.scale,
-            # Fresh labels come from the target itself: there is nothing to reweigh.
-            ratio=None if calibration.is_fresh else DensityRatio.from_json(stored),
-            calibration=calibration.calibration,
-            alpha=self.config.intervals.alpha,
+            ratio=repair.blended.ratio,
+            calibration=repair.blended.rows,
+            alpha=repair.level.alpha,
+            log_discount_C=repair.blended.log_discount_C,
         )
 
     def bound(self, calibration: Calibration, *, shares: Sequence[str] = ("policy", "audit")) -> None:
         """Give every policy and audit rollout its reward interval; labelled policy prompts get their verdict."""
+        repair = self._repair(calibration)
+        if self.config.intervals.adapt != "none":
+            keep_repair(self.folder, repair)
         for share in shares:
-            intervals = self._judge_intervals(share, calibration)
+            intervals = self._judge_intervals(share, calibration, repair)
             if share == "policy" and self.config.train.labelled_prompts:
                 rollouts, rows = read_rollouts(self.folder / "policy_rollouts.parquet"), self._by_id("policy")
                 truth = verify_rollouts(rollouts, rows).truth_N
@@ -197,6 +206,8 @@ class Iteration:
             seed=self.config.seed,
         )
         covered, valid = covered_N(intervals, truth)
+        if self.config.intervals.adapt != "none":
+            learn(self.folder, covered, valid, intervals.prompt_id_N, rate=self.config.intervals.adapt_rate)
         no_interval = intervals.missing_N
         write_table(
             self.folder / "audit_coverage.parquet",
@@ -289,7 +300,7 @@ class Iteration:
             "checkpoint.json",
         )
         # The gate is the pipeline's, and not every iteration recalibrates.
-        optional = ("gate.json", "monitor.json", "recalibration.parquet")
+        optional = ("gate.json", "monitor.json", "recalibration.parquet", "adaptation.json")
         gate = [name for name in optional if (self.folder / name).is_file()]
         names = [*tables, "advantages.parquet", "audit_coverage.parquet", *documents, *gate]
         calibration = read_manifest(self.workspace.calibration / MANIFEST_NAME)
@@ -348,6 +359,7 @@ class Iteration:
             "interval/mean_width": coverage["mean_width"],
             "interval/unbounded_share": coverage["unbounded_share"],
             **{f"ratio/{name}": overlap[name] for name in overlap if name not in ("num_source", "num_target")},
+            **repair_numbers(self.folder),
             **self._watched(),
             **read("credit.json"),
             "judge/unknown_share": judgments.unknown_share,
