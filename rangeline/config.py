@@ -134,9 +134,9 @@ class IntervalConfig(Section):
     ratio_l2: Positive = Field(1.0, description="Strength of the L2 penalty, or pseudo-count of a cell or leaf")
     log_cap: Positive = Field(4.0, description="Log-ratios are clipped to [-cap, cap], on both sides alike")
     adapt: Literal["none", "audit_window"] = Field(
-        "none", description="audit_window: audited rollouts move the level and join the calibration rows"
+        "audit_window", description="audit_window: audits move the level and join the calibration rows; none: neither"
     )
-    adapt_rate: Share = Field(0.1, description="Step of the level towards the promised miss rate; 0 keeps it")
+    adapt_rate: Share = Field(0.2, description="Step of the level towards the promised miss rate; 0 keeps it")
     adapt_window: Annotated[int, Field(ge=0, strict=True)] = Field(
         20, description="Iterations whose audited rollouts are calibration rows; 0 takes none"
     )
@@ -148,10 +148,14 @@ class IntervalConfig(Section):
 class AdvantageConfig(Section):
     """How intervals become advantages."""
 
-    estimator: Literal["range", "grpo", "dr_grpo", "rloo", "uarm"] = "range"
-    reduction: Literal["lower", "middle", "upper"] = Field("middle", description="Point of the interval; not for range")
+    estimator: Literal["range", "range_root", "grpo", "dr_grpo", "rloo", "uarm", "auto"] = Field(
+        "range", description="auto: chosen on the source and calibration rollouts, reduction and width with it"
+    )
+    reduction: Literal["lower", "middle", "upper"] = Field("middle", description="Point of the interval; not for uarm")
     form: Literal["reciprocal", "reciprocal_squared", "exponential", "gaussian"] = "gaussian"
-    reference_width: Positive = Field(0.25, description="lambda of the pair weight")
+    reference_width: Positive | Literal["auto"] = Field(
+        0.25, description="lambda of the pair weight; auto: from the widths of the labelled rollouts"
+    )
 
 
 class ObjectiveConfig(Section):

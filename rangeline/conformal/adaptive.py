@@ -11,7 +11,7 @@ Shapes: N rollouts, C calibration rows, K coordinates, P prompts.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -205,7 +205,7 @@ def join_calibration(parts: Sequence[CalibrationSet]) -> CalibrationSet:
     )
 
 
-def without_prompts(rows: CalibrationSet, prompt_ids: Sequence[str]) -> CalibrationSet:
+def without_prompts(rows: CalibrationSet, prompt_ids: Collection[str]) -> CalibrationSet:
     """Return the rows of all other prompts: a prompt must not help to bound itself."""
     left_out = set(prompt_ids)
     keep = np.array([prompt_id not in left_out for prompt_id in rows.prompt_id_C], dtype=bool)

@@ -264,6 +264,12 @@ def read_truth(path: Path) -> FloatArray:
     return np.array([np.nan if value is None else value for value in values], dtype=np.float64)
 
 
+def source_rows(workspace: Workspace, calibration: Calibration) -> CalibrationSet:
+    """Return the source pool's rollouts as scored rows; their scorer has seen them, so they never set a cutoff."""
+    truth = read_truth(workspace.calibration / "source_truth.parquet")
+    return calibration_rows(calibration.scorer, calibration.scale, calibration.source, truth)
+
+
 def load_calibration(workspace: Workspace, config: PipelineConfig) -> Calibration:
     """Load what `calibrate` froze.
 

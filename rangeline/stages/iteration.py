@@ -32,6 +32,7 @@ from rangeline.seeds import stream
 from rangeline.stages.adaptation import Repair, keep_repair, learn, repair_numbers, repair_of
 from rangeline.stages.calibration import Calibration
 from rangeline.stages.data import read_pool
+from rangeline.stages.estimator import ChosenEstimator, set_estimator
 from rangeline.stages.judging import FrozenJudge, encode_rows, judge_all, plan_of, verify_rollouts
 from rangeline.stages.progress import Progress
 from rangeline.stages.run import RunFolder
@@ -229,15 +230,18 @@ class Iteration:
         """Keep what the coverage gate said: a repeat of the run must not forget it."""
         write_json(self.folder / "gate.json", {"success": success, "failed": list(failed)})
 
-    def credit(self) -> bool:
+    def credit(self, chosen: ChosenEstimator | None = None) -> bool:
         """Turn the policy share's intervals into advantages, beside the midpoint's; return whether any is not zero."""
         intervals = read_intervals(self.folder / "policy_intervals.parquet")
-        settings = self.config.advantages
+        chosen = chosen or set_estimator(self.config.advantages)
+        settings, form = chosen.settings, self.config.advantages.form
+        if chosen.record is not None:
+            write_json(self.folder / "choice.json", chosen.record)
         advantages = compute_advantages(
             intervals,
             estimator=settings.estimator,
             reduction=settings.reduction,
-            form=settings.form,
+            form=form,
             reference_width=settings.reference_width,
             alpha=self.config.intervals.alpha,
         )
@@ -253,7 +257,7 @@ class Iteration:
                 "advantage/active_share": float((advantages.value_N != 0).mean()),
                 "advantage/sign_flips": count_sign_flips(advantages.value_N, midpoint.value_N),
                 "advantage/median_pair_weight": median_pair_weight(
-                    intervals, form=settings.form, reference_width=settings.reference_width
+                    intervals, form=form, reference_width=settings.reference_width
                 ),
                 "advantage/rms": float(np.sqrt(np.mean(advantages.value_N**2))),
             },
@@ -300,7 +304,7 @@ class Iteration:
             "checkpoint.json",
         )
         # The gate is the pipeline's, and not every iteration recalibrates.
-        optional = ("gate.json", "monitor.json", "recalibration.parquet", "adaptation.json")
+        optional = ("gate.json", "monitor.json", "recalibration.parquet", "adaptation.json", "choice.json")
         gate = [name for name in optional if (self.folder / name).is_file()]
         names = [*tables, "advantages.parquet", "audit_coverage.parquet", *documents, *gate]
         calibration = read_manifest(self.workspace.calibration / MANIFEST_NAME)

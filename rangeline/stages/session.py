@@ -12,7 +12,8 @@ from rangeline.conformal.intervals import require_calibration_rows
 from rangeline.errors import NoSignalError
 from rangeline.policy.checkpoint import prune
 from rangeline.records import CoverageReport
-from rangeline.stages.calibration import Calibration, fresh_calibration, load_calibration, read_truth
+from rangeline.stages.calibration import Calibration, fresh_calibration, load_calibration, read_truth, source_rows
+from rangeline.stages.estimator import choose_estimator
 from rangeline.stages.iteration import Iteration
 from rangeline.stages.judging import open_judge
 from rangeline.stages.progress import Progress, silent
@@ -54,6 +55,12 @@ class TrainingSession:
         self.calibration = load_calibration(workspace, config)
         # Rollouts of one prompt depend on each other: it is prompts that must be enough.
         require_calibration_rows(len(set(self.calibration.calibration.prompt_id_C)), config.intervals.alpha)
+        self.estimator = choose_estimator(
+            config.advantages,
+            source_rows(workspace, self.calibration),
+            self.calibration.calibration,
+            alpha=config.intervals.alpha,
+        )
         self.opened: OpenedRun = open_run(workspace, config, run)
         self._restore_calibration()
 
@@ -160,7 +167,7 @@ class TrainingSession:
         """
         with self.timed("update_s"):
             iteration = self.iteration(number)
-            silent = 0 if iteration.credit() else 1 + self._silent_before(number)
+            silent = 0 if iteration.credit(self.estimator) else 1 + self._silent_before(number)
             if silent >= self.config.train.max_silent_iterations:
                 msg = (
                     f"An advantage must differ from zero within {silent} iterations; got none up to iteration {number} "

@@ -126,9 +126,16 @@ def test_a_recalibration_starts_the_repair_anew(copy):
     assert set(repair.blended.rows.prompt_id_C[len(calibration.calibration) :]) <= audited(run, 5)[0]
 
 
-def test_without_repair_nothing_is_written(trained):
-    """The paper's method leaves no state of ours behind, and logs none of its numbers."""
-    folder = trained.run.iteration(2)
-    assert not (folder / "adaptation.json").exists()
-    metrics = json.loads((folder / "metrics.json").read_text())
-    assert "interval/level" not in metrics
+def test_without_repair_nothing_is_written(copy):
+    """The paper's method leaves no state of ours behind, and the repair's first iteration makes the same intervals."""
+    plain = finish(copy, adapting(copy, 2, adapt="none"), "none")
+    repaired = finish(copy, adapting(copy, 2), "some")
+    for number in (1, 2):
+        assert not (plain.iteration(number) / "adaptation.json").exists()
+        assert "interval/level" not in json.loads((plain.iteration(number) / "metrics.json").read_text())
+    for name in ("policy_intervals.parquet", "audit_intervals.parquet"):
+        first, second = (digest_file(run.iteration(1) / name) for run in (plain, repaired))
+        assert first == second
+    assert stored(repaired, 2)["used"]["level"] == json.loads((repaired.iteration(2) / "metrics.json").read_text()).get(
+        "interval/level"
+    )
