@@ -5,7 +5,8 @@ scalar comparators `dr_grpo`, `grpo`, `rloo` and `uarm` on one end or the middle
 Range and Dr.GRPO divide by m, the number of valid rollouts of the group (the paper's G when nothing is missing);
 nothing here is divided by a length, which is the loss's affair.
 Left out of the paper: its form of f, which its text does not give (four forms that meet its constraints are offered),
-and the standard deviation for every estimator but `grpo` and `uarm`, as in Dr.GRPO.
+and the standard deviation for every estimator but `grpo` and `uarm`, as in Dr.GRPO. Added, and ours: pairs that compare
+ends of intervals, and `range_root`, which divides a group by the square root of its spread.
 
 Shapes: N rollouts flat, G the m valid rollouts of one group. Groups are made by prompt id, never by position. A missing
 rollout leaves every mean, spread and pair, and its own advantage is exactly 0; so does a group of fewer than two valid.
@@ -21,7 +22,7 @@ from numpy.typing import ArrayLike, NDArray
 from rangeline.errors import BadInputError, ConfigError
 from rangeline.records import Advantages, FloatArray, RewardIntervals
 
-Estimator = Literal["range", "dr_grpo", "grpo", "rloo", "uarm"]
+Estimator = Literal["range", "range_root", "dr_grpo", "grpo", "rloo", "uarm"]
 Form = Literal["reciprocal", "reciprocal_squared", "exponential", "gaussian"]
 Reduction = Literal["lower", "middle", "upper"]
 
@@ -103,7 +104,8 @@ def _mean(value_G: FloatArray) -> float:
     return float(np.sort(value_G).mean())
 
 
-def _pair_weights(form: Form, reference_width: float) -> Callable[[FloatArray], FloatArray]:
+def pair_weights(form: Form, reference_width: float) -> Callable[[FloatArray], FloatArray]:
+    """Return f as a function of the [G] half widths of a group, giving [G, G]; bad settings raise ConfigError."""
     _require_choice("form", form, tuple(_FORMS))
     _require_positive("reference_width", reference_width)
 
@@ -122,6 +124,7 @@ def range_advantages(
     *,
     form: Form = DEFAULT_FORM,
     reference_width: float = DEFAULT_REFERENCE_WIDTH,
+    reduction: Reduction = "middle",
 ) -> FloatArray:
     """Compute Range-GRPO advantages from pairwise relations among reward intervals.
 
@@ -139,6 +142,8 @@ def range_advantages(
         exp(-u^2/2), with u = (h_i + h_j) / reference_width.
     reference_width
         Positive scale of the attenuation, the paper's lambda.
+    reduction
+        Point of the interval that stands for c; the paper's is ``middle``.
 
     Returns
     -------
@@ -161,10 +166,44 @@ def range_advantages(
     >>> [round(float(a), 4) for a in wide_last]
     [0.0333, -0.0378, 0.0045]
     """
-    weights = _pair_weights(form, reference_width)
+    rule = _range_rule(form, reference_width, reduction)
+    return _by_group(rule, prompt_id_N, active_N, lower_N, upper_N)
+
+
+def _range_rule(
+    form: Form, reference_width: float, reduction: Reduction
+) -> Callable[[FloatArray, FloatArray], FloatArray]:
+    weights, point = pair_weights(form, reference_width), point_of(reduction)
 
     def rule(lower_G: FloatArray, upper_G: FloatArray) -> FloatArray:
-        return _pair_sums((lower_G + upper_G) / 2, weights((upper_G - lower_G) / 2)) / len(lower_G)
+        return _pair_sums(point(lower_G, upper_G), weights((upper_G - lower_G) / 2)) / len(lower_G)
+
+    return rule
+
+
+def range_root_advantages(
+    lower_N: ArrayLike,
+    upper_N: ArrayLike,
+    prompt_id_N: Sequence[Hashable],
+    active_N: ArrayLike,
+    *,
+    form: Form = DEFAULT_FORM,
+    reference_width: float = DEFAULT_REFERENCE_WIDTH,
+    reduction: Reduction = "middle",
+) -> FloatArray:
+    """Compute `range_advantages`, those of a group divided by the square root of their root mean square.
+
+    Half-way from Dr.GRPO, which divides by nothing, to GRPO, which divides by the whole spread; ours. A spread at or
+    below float32 resolution of the largest reward counts as 0, and so do its advantages.
+    """
+    plain = _range_rule(form, reference_width, reduction)
+
+    def rule(lower_G: FloatArray, upper_G: FloatArray) -> FloatArray:
+        value_G = plain(lower_G, upper_G)
+        spread = np.sqrt(_mean(value_G**2))
+        if spread <= _SPREAD_FLOOR * np.abs(upper_G).max():
+            return np.zeros_like(value_G)
+        return np.asarray(value_G / np.sqrt(spread), dtype=np.float64)
 
     return _by_group(rule, prompt_id_N, active_N, lower_N, upper_N)
 
@@ -235,13 +274,22 @@ def uarm_advantages(
     return _by_group(rule, prompt_id_N, active_N, lower_N, upper_N)
 
 
+def point_of(reduction: Reduction) -> Callable[[FloatArray, FloatArray], FloatArray]:
+    """Return the function of lower and upper ends that gives the point; an unknown reduction raises ConfigError."""
+    _require_choice("reduction", reduction, get_args(Reduction))
+    return {
+        "lower": lambda lower, upper: lower,
+        "middle": lambda lower, upper: (lower + upper) / 2,
+        "upper": lambda lower, upper: upper,
+    }[reduction]
+
+
 def point_reward(intervals: RewardIntervals, reduction: Reduction) -> FloatArray:
     """Return the lower end, the middle or the upper end of each interval; NaN where missing.
 
     ``xi L + (1 - xi) U`` with xi = 1, 1/2, 0 (Range-GRPO section 4.2). An unknown reduction raises ConfigError.
     """
-    _require_choice("reduction", reduction, get_args(Reduction))
-    return {"lower": intervals.lower_N, "middle": intervals.center_N, "upper": intervals.upper_N}[reduction]
+    return point_of(reduction)(intervals.lower_N, intervals.upper_N)
 
 
 def compute_advantages(
@@ -261,9 +309,10 @@ def compute_advantages(
     intervals
         Rewards of N rollouts; missing rows leave every mean, spread and pair.
     estimator
-        Name of the rule; ``form`` and ``reference_width`` belong to ``range``, ``alpha`` and ``zeta`` to ``uarm``.
+        Name of the rule; ``form`` and ``reference_width`` belong to ``range`` and ``range_root``, ``alpha`` and
+        ``zeta`` to ``uarm``.
     reduction
-        Point of the interval for ``dr_grpo``, ``grpo`` and ``rloo``; the other two see all of it: ``middle`` only.
+        Point of the interval that is compared; ``middle`` only for ``uarm``.
 
     Returns
     -------
@@ -277,16 +326,19 @@ def compute_advantages(
     """
     _require_choice("estimator", estimator, get_args(Estimator))
     reward_N = point_reward(intervals, reduction)
-    if estimator in ("range", "uarm") and reduction != "middle":
+    if estimator == "uarm" and reduction != "middle":
         msg = (
             f"'reduction' must be 'middle' for estimator '{estimator}', which sees the whole interval; "
-            f"got '{reduction}'. Choose dr_grpo, grpo or rloo to reduce intervals to points."
+            f"got '{reduction}'. Choose another estimator to compare ends of intervals."
         )
         raise ConfigError(msg)
     ids, valid_N = intervals.prompt_id_N, ~intervals.missing_N
     lower_N, upper_N = intervals.lower_N, intervals.upper_N
-    if estimator == "range":
-        value_N = range_advantages(lower_N, upper_N, ids, valid_N, form=form, reference_width=reference_width)
+    if estimator in ("range", "range_root"):
+        paired = range_advantages if estimator == "range" else range_root_advantages
+        value_N = paired(
+            lower_N, upper_N, ids, valid_N, form=form, reference_width=reference_width, reduction=reduction
+        )
     elif estimator == "uarm":
         value_N = uarm_advantages(lower_N, upper_N, ids, valid_N, alpha=alpha, zeta=zeta)
     else:
@@ -305,7 +357,7 @@ def median_pair_weight(
 
     A median near 0 (below .02) says that the reference width is too small for these intervals: the signal vanishes.
     """
-    weights, half_width_N = _pair_weights(form, reference_width), intervals.half_width_N
+    weights, half_width_N = pair_weights(form, reference_width), intervals.half_width_N
     parts = [
         weights(half_width_N[rows])[np.triu_indices(len(rows), k=1)]
         for rows in _groups(intervals.prompt_id_N, ~intervals.missing_N)

@@ -205,6 +205,16 @@ class IntervalConfig(Section):
     log_cap: Annotated[float, Field(gt=0, le=20)] = Field(
         4.0, description="Log-ratios are clipped to [-cap, cap], on both sides alike; exp(20) is 485 million"
     )
+    adapt: Literal["none", "audit_window"] = Field(
+        "audit_window", description="audit_window: audits move the level and join the calibration rows; none: neither"
+    )
+    adapt_rate: Share = Field(0.2, description="Step of the level towards the promised miss rate; 0 keeps it")
+    adapt_window: Annotated[int, Field(ge=0, strict=True)] = Field(
+        20, description="Iterations whose audited rollouts are calibration rows; 0 takes none"
+    )
+    adapt_discount: Annotated[float, Field(gt=0, le=1)] = Field(
+        0.25, description="What a frozen calibration row counts against an audited one"
+    )
     cross_validate: bool = Field(
         True,
         description="Report the domain classifier's AUC out of fold: five more fits an iteration, for the eye alone",
@@ -214,10 +224,14 @@ class IntervalConfig(Section):
 class AdvantageConfig(Section):
     """How intervals become advantages."""
 
-    estimator: Literal["range", "grpo", "dr_grpo", "rloo", "uarm"] = "range"
-    reduction: Literal["lower", "middle", "upper"] = Field("middle", description="Point of the interval; not for range")
+    estimator: Literal["range", "range_root", "grpo", "dr_grpo", "rloo", "uarm", "auto"] = Field(
+        "range", description="auto: chosen on the source and calibration rollouts, reduction and width with it"
+    )
+    reduction: Literal["lower", "middle", "upper"] = Field("middle", description="Point of the interval; not for uarm")
     form: Literal["reciprocal", "reciprocal_squared", "exponential", "gaussian"] = "gaussian"
-    reference_width: Positive = Field(0.25, description="lambda of the pair weight")
+    reference_width: Positive | Literal["auto"] = Field(
+        0.25, description="lambda of the pair weight; auto: from the widths of the labelled rollouts"
+    )
     advantage_scale: Literal["none", "match_initial", "match_batch"] = Field(
         "none", description="Give advantages the midpoint's RMS: never, as the first batch asks, or each batch"
     )

@@ -13,6 +13,7 @@ from typing import Literal
 
 import numpy as np
 
+from rangeline.conformal.adaptive import BlendedRatio
 from rangeline.conformal.density_ratio import DensityRatio
 from rangeline.conformal.intervals import CalibrationSet, reward_intervals, weighted_cutoffs
 from rangeline.conformal.scorer import ResidualScale, StateScorer, bernoulli_scale
@@ -70,9 +71,10 @@ def judge_intervals(
     *,
     scorer: StateScorer,
     scale: ScoreScale,
-    ratio: DensityRatio | None,
+    ratio: DensityRatio | BlendedRatio | None,
     calibration: CalibrationSet,
     alpha: float,
+    log_discount_C: FloatArray | None = None,
 ) -> RewardIntervals:
     """Bound the reward of every judged rollout.
 
@@ -90,6 +92,8 @@ def judge_intervals(
         C labelled rows.
     alpha
         Miscoverage level in (0, 1).
+    log_discount_C
+        [C] added to the log weights of the calibration rows, which rollouts do not share; None adds nothing.
 
     Returns
     -------
@@ -111,6 +115,8 @@ def judge_intervals(
     log_weight_C, log_weight_V = np.zeros(len(calibration)), np.zeros(len(levels_VK))
     if ratio is not None:
         log_weight_C, log_weight_V = ratio.log_ratio(calibration.levels_CK), ratio.log_ratio(levels_VK)
+    if log_discount_C is not None:
+        log_weight_C = log_weight_C + log_discount_C
 
     def spread(values_V: FloatArray) -> FloatArray:
         values_N = np.full(len(valid_N), np.nan)

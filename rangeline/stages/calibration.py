@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from rangeline.config import CalibrateConfig, PipelineConfig
+from rangeline.conformal.adaptive import join_calibration
 from rangeline.conformal.intervals import CalibrationSet, require_calibration_rows
 from rangeline.conformal.scorer import ResidualScale, StateScorer
 from rangeline.errors import CalibrationError
@@ -82,16 +83,9 @@ def fresh_calibration(
     -----
     Ours. Rows of an earlier iteration came from a policy a little older than the one they calibrate.
     """
-    parts = [_calibration_set(base.scorer, base.scale, judgments, truth) for judgments, truth in judged]
+    parts = [calibration_rows(base.scorer, base.scale, judgments, truth) for judgments, truth in judged]
     require_calibration_rows(len({prompt_id for part in parts for prompt_id in part.prompt_id_C}), alpha)
-    joined = CalibrationSet.build(
-        [prompt_id for part in parts for prompt_id in part.prompt_id_C],
-        np.concatenate([part.levels_CK for part in parts]),
-        score_C=np.concatenate([part.score_C for part in parts]),
-        scale_C=np.concatenate([part.scale_C for part in parts]),
-        truth_C=np.concatenate([part.truth_C for part in parts]),
-    )
-    return replace(base, calibration=joined, is_fresh=True)
+    return replace(base, calibration=join_calibration(parts), is_fresh=True)
 
 
 def _sample_and_judge(
@@ -158,7 +152,7 @@ def fit_calibration(
         levels, scorer.score(levels), truth[use], judgments.num_levels, sigma_min=settings.sigma_min
     )
     scale = _scale(settings, residual)
-    return Calibration(scorer, scale, residual, _calibration_set(scorer, scale, *calibration), _with_truth(*source))
+    return Calibration(scorer, scale, residual, calibration_rows(scorer, scale, *calibration), _with_truth(*source))
 
 
 def _with_truth(judgments: JudgmentTable, truth_N: FloatArray) -> JudgmentTable:
@@ -171,9 +165,10 @@ def _scale(settings: CalibrateConfig, residual: ResidualScale) -> ScoreScale:
     return ScoreScale(kind=settings.sigma, sigma_min=settings.sigma_min, residual=fitted)
 
 
-def _calibration_set(
+def calibration_rows(
     scorer: StateScorer, scale: ScoreScale, judgments: JudgmentTable, truth_N: FloatArray
 ) -> CalibrationSet:
+    """Score the rows that have a state and a truth; the others are left out."""
     use = ~judgments.missing_N & np.isfinite(truth_N)
     levels = judgments.levels_NK[use]
     score = scorer.score(levels)
@@ -268,6 +263,12 @@ def read_truth(path: Path) -> FloatArray:
     return np.array([np.nan if value is None else value for value in values], dtype=np.float64)
 
 
+def source_rows(workspace: Workspace, calibration: Calibration) -> CalibrationSet:
+    """Return the source pool's rollouts as scored rows; their scorer has seen them, so they never set a cutoff."""
+    truth = read_truth(workspace.calibration / "source_truth.parquet")
+    return calibration_rows(calibration.scorer, calibration.scale, calibration.source, truth)
+
+
 def load_calibration(workspace: Workspace, config: PipelineConfig) -> Calibration:
     """Load what `calibrate` froze.
 
@@ -286,6 +287,6 @@ def load_calibration(workspace: Workspace, config: PipelineConfig) -> Calibratio
     scale = _scale(settings, residual)
     judgments = {pool: read_judgments(folder / f"{pool}_judgments.parquet") for pool in JUDGED_POOLS}
     truth = read_truth(folder / "calibration_truth.parquet")
-    calibration = _calibration_set(scorer, scale, judgments["calibration"], truth)
+    calibration = calibration_rows(scorer, scale, judgments["calibration"], truth)
     source = _with_truth(judgments["source"], read_truth(folder / "source_truth.parquet"))
     return Calibration(scorer, scale, residual, calibration, source)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from rangeline.advantage_scale import matching_factor, root_mean_square, scaled
-from rangeline.advantages import compute_advantages, count_sign_flips, median_pair_weight
+from rangeline.advantages import Form, compute_advantages, count_sign_flips, median_pair_weight
 from rangeline.config import PipelineConfig
 from rangeline.errors import BadInputError
 from rangeline.lineage import write_json
@@ -18,6 +18,7 @@ from rangeline.policy.supervised import SupervisedRow
 from rangeline.policy.worker import PolicyWorker
 from rangeline.records import Advantages, BoolArray, FloatArray
 from rangeline.rollout.selection import take_rollouts
+from rangeline.stages.estimator import ChosenEstimator, set_estimator
 from rangeline.stages.rewarding import RewardedShare, RewardPlan
 from rangeline.stages.tables import (
     read_advantages,
@@ -82,7 +83,7 @@ def _scale_factor(kind: str, before: Path, value_N: FloatArray, midpoint_N: Floa
     return matching_factor(value_N, midpoint_N)
 
 
-def credit_share(folder: Path, config: PipelineConfig, *, before: Path) -> bool:
+def credit_share(folder: Path, config: PipelineConfig, *, before: Path, chosen: ChosenEstimator | None = None) -> bool:
     """Turn the policy share's intervals into advantages, beside the midpoint's; return whether there is a signal.
 
     Parameters
@@ -91,37 +92,42 @@ def credit_share(folder: Path, config: PipelineConfig, *, before: Path) -> bool:
         Folders of the iteration and of the one before it, which holds the scale of `match_initial`.
     config
         Settings of the run.
+    chosen
+        The estimator with nothing left open; None takes the one that is set.
     """
     everything = read_intervals(folder / "policy_intervals.parquet")
     kept_N = np.array(_column(folder, "kept", [True] * len(everything)), dtype=bool)
     source_N = np.array(_column(folder, "source", [""] * len(everything)), dtype=object)
     # What left the batch leaves its group's mean and spread as well.
     intervals = replace(everything, missing_N=everything.missing_N | ~kept_N)
-    settings = config.advantages
+    chosen = chosen or set_estimator(config.advantages)
+    settings = chosen.settings
+    if chosen.record is not None:
+        write_json(folder / "choice.json", chosen.record)
     raw = compute_advantages(
         intervals,
         estimator=settings.estimator,
         reduction=settings.reduction,
-        form=settings.form,
+        form=config.advantages.form,
         reference_width=settings.reference_width,
         alpha=config.intervals.alpha,
     )
     midpoint = compute_advantages(intervals, estimator="dr_grpo", reduction="middle")
-    factor = _scale_factor(settings.advantage_scale, before, raw.value_N, midpoint.value_N)
+    factor = _scale_factor(config.advantages.advantage_scale, before, raw.value_N, midpoint.value_N)
     raw = scaled(raw, factor)
     weight_N = np.array([config.reward.weights.get(name, 1.0) for name in source_N])
     advantages = replace(raw, value_N=np.where(raw.active_N, raw.value_N * weight_N, 0.0))
     write_advantages(folder / "advantages.parquet", advantages, midpoint=midpoint.value_N)
-    facts = _facts(everything, advantages, midpoint, kept_N, config)
+    facts = _facts(everything, advantages, midpoint, kept_N, (config.advantages.form, settings.reference_width))
     write_json(folder / "credit.json", {**facts, "advantage/scale": factor})
     return bool((advantages.value_N != 0).any()) or any(row.weight != 0 for row in _taught(folder))
 
 
 def _facts(
-    intervals: Any, advantages: Advantages, midpoint: Advantages, kept_N: BoolArray, config: PipelineConfig
+    intervals: Any, advantages: Advantages, midpoint: Advantages, kept_N: BoolArray, pair: tuple[Form, float]
 ) -> dict[str, Any]:
     valid = ~intervals.missing_N & kept_N
-    form, width = config.advantages.form, config.advantages.reference_width
+    form, width = pair
     return {
         "reward/missing_share": float(intervals.missing_N.mean()),
         "reward/mean_center": float(intervals.center_N[valid].mean()) if valid.any() else None,

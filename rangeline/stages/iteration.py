@@ -27,8 +27,10 @@ from rangeline.policy.worker import PolicyWorker
 from rangeline.records import CoverageReport, PromptRow, RewardIntervals, RolloutSet, SamplingPlan
 from rangeline.rewards.judge_interval import judge_intervals
 from rangeline.seeds import stream
+from rangeline.stages.adaptation import Repair, keep_repair, learn, repair_of
 from rangeline.stages.calibration import Calibration
 from rangeline.stages.crediting import credit_share, update_policy, write_share
+from rangeline.stages.estimator import ChosenEstimator
 from rangeline.stages.iteration_metrics import MEASURED, gather_metrics
 from rangeline.stages.judging import Judge, judge_all, plan_of, verify_rollouts
 from rangeline.stages.known import Known
@@ -194,17 +196,22 @@ class Iteration:
     def _overlap(self) -> dict[str, Any]:
         return dict(json.loads((self.folder / "ratio.json").read_text(encoding="utf-8"))["overlap"])
 
-    def _judge_intervals(self, share: str, calibration: Calibration) -> RewardIntervals:
+    def _repair(self, calibration: Calibration) -> Repair:
         stored = json.loads((self.folder / "ratio.json").read_text(encoding="utf-8"))["ratio"]
-        judgments = read_judgments(self.folder / f"{share}_judgments.parquet")
+        # Fresh labels come from the target itself: there is nothing to reweigh.
+        ratio = None if calibration.is_fresh else DensityRatio.from_json(stored)
+        settings, audited = self.config.intervals, set(self._by_id("audit"))
+        return repair_of(self.run, self.number, calibration, ratio, settings=settings, audited=audited)
+
+    def _judge_intervals(self, share: str, calibration: Calibration, repair: Repair) -> RewardIntervals:
         return judge_intervals(
-            judgments,
+            read_judgments(self.folder / f"{share}_judgments.parquet"),
             scorer=calibration.scorer,
             scale=calibration.scale,
-            # Fresh labels come from the target itself: there is nothing to reweigh.
-            ratio=None if calibration.is_fresh else DensityRatio.from_json(stored),
-            calibration=calibration.calibration,
-            alpha=self.config.intervals.alpha,
+            ratio=repair.blended.ratio,
+            calibration=repair.blended.rows,
+            alpha=repair.level.alpha,
+            log_discount_C=repair.blended.log_discount_C,
         )
 
     def bound(
@@ -219,7 +226,10 @@ class Iteration:
 
         Where the density ratio is used, its overlap is held against the rules, which may widen intervals.
         """
-        bounded = {share: self._judge_intervals(share, calibration) for share in shares}
+        repair = self._repair(calibration)
+        if self.config.intervals.adapt != "none":
+            keep_repair(self.folder, repair)
+        bounded = {share: self._judge_intervals(share, calibration, repair) for share in shares}
         if not calibration.is_fresh:
             bounded = apply_rules(self.folder, self.config.overlap, calibration.source, bounded)
         elif "audit" in shares:  # a recalibration bounds the policy anew; what led to it stays written down
@@ -294,6 +304,8 @@ class Iteration:
             seed=self.config.seed,
         )
         covered, valid = covered_N(intervals, truth)
+        if self.config.intervals.adapt != "none":
+            learn(self.folder, covered, valid, intervals.prompt_id_N, rate=self.config.intervals.adapt_rate)
         no_interval = intervals.missing_N
         write_table(
             self.folder / "audit_coverage.parquet",
@@ -326,9 +338,9 @@ class Iteration:
         """Keep what the coverage gate said: a repeat of the run must not forget it."""
         write_json(self.folder / "gate.json", {"success": success, "failed": list(failed)})
 
-    def credit(self) -> bool:
+    def credit(self, chosen: ChosenEstimator | None = None) -> bool:
         """Turn the policy share's intervals into advantages; return whether there is anything to learn from."""
-        return credit_share(self.folder, self.config, before=self.run.iteration(self.number - 1))
+        return credit_share(self.folder, self.config, before=self.run.iteration(self.number - 1), chosen=chosen)
 
     def update(self, worker: PolicyWorker, progress: Progress) -> None:
         """Update the policy from the advantages."""
@@ -375,7 +387,7 @@ class Iteration:
         # The gate is the pipeline's; not every iteration recalibrates, is evaluated, ends with a checkpoint, or has a
         # source that keeps a state.
         optional = ["checkpoint.json", "gate.json", "monitor.json", "recalibration.parquet", *MEASURED]
-        optional += ["reward.json", "reward_state.json", "taught.parquet"]
+        optional += ["reward.json", "reward_state.json", "taught.parquet", "adaptation.json", "choice.json"]
         names += [name for name in optional if (self.folder / name).is_file()]
         facts: dict[str, Any] = {"run": self.run.name, "iteration": self.number}
         if judged:

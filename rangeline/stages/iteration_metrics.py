@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from rangeline.stages.adaptation import repair_numbers
 from rangeline.stages.overlap import read_findings
 from rangeline.stages.tables import read_judgments, read_rollouts, read_table
 
@@ -50,7 +51,7 @@ def _judged(folder: Path) -> dict[str, Any]:
     numbers |= {f"ratio/{name}": overlap[name] for name in overlap if name not in ("num_source", "num_target")}
     numbers["ratio/broken_rules"] = sum(finding.is_broken for finding in read_findings(folder))
     unknown = read_judgments(folder / "policy_judgments.parquet").unknown_share
-    return {**numbers, **_watched(folder), "judge/unknown_share": unknown}
+    return {**numbers, **repair_numbers(folder), **_watched(folder), "judge/unknown_share": unknown}
 
 
 def gather_metrics(folder: Path, shares: tuple[str, ...]) -> dict[str, Any]:

@@ -16,8 +16,9 @@ from rangeline.lineage import deferred_sync, sync_disks, write_json
 from rangeline.policy.checkpoint import prune
 from rangeline.policy.supervised import SupervisedRow
 from rangeline.records import CoverageReport
-from rangeline.stages.calibration import Calibration, fresh_calibration, load_calibration, read_truth
+from rangeline.stages.calibration import Calibration, fresh_calibration, load_calibration, read_truth, source_rows
 from rangeline.stages.data import read_pool, read_world
+from rangeline.stages.estimator import ChosenEstimator, choose_estimator
 from rangeline.stages.evaluation import reference_probabilities, reference_rows
 from rangeline.stages.iteration import Iteration
 from rangeline.stages.iteration_metrics import MEASURED
@@ -68,10 +69,17 @@ class TrainingSession:
         # Says at once where no prompt could be scored.
         self.plan.usable(self._known.pool(workspace, self.plan.pool))
         self._calibration: Calibration | None = None
+        self.estimator: ChosenEstimator | None = None
         if self.plan.needs_judge:
             self._calibration = load_calibration(workspace, config)
             # Rollouts of one prompt depend on each other: it is prompts that must be enough.
             require_calibration_rows(len(set(self.calibration.calibration.prompt_id_C)), config.intervals.alpha)
+            self.estimator = choose_estimator(
+                config.advantages,
+                source_rows(workspace, self.calibration),
+                self.calibration.calibration,
+                alpha=config.intervals.alpha,
+            )
         self.opened: OpenedRun = open_run(workspace, config, run)
         if self.plan.needs_judge:
             self._restore_calibration()
@@ -209,7 +217,7 @@ class TrainingSession:
         """
         with self.timed("update_s"):
             iteration = self.iteration(number)
-            silent = 0 if iteration.credit() else 1 + self._silent_before(number)
+            silent = 0 if iteration.credit(self.estimator) else 1 + self._silent_before(number)
             if silent >= self.config.train.max_silent_iterations:
                 if self._nothing_kept(number):
                     msg = (

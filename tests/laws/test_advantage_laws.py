@@ -9,13 +9,15 @@ from rangeline.advantages import (
     dr_grpo_advantages,
     grpo_advantages,
     range_advantages,
+    range_root_advantages,
     rloo_advantages,
     uarm_advantages,
 )
 
 FORMS = ("reciprocal", "reciprocal_squared", "exponential", "gaussian")
 SCALAR = {"dr_grpo": dr_grpo_advantages, "grpo": grpo_advantages, "rloo": rloo_advantages}
-INTERVALS = {"range": range_advantages, "uarm": uarm_advantages}
+INTERVALS = {"range": range_advantages, "range_root": range_root_advantages, "uarm": uarm_advantages}
+REDUCTIONS = ("lower", "middle", "upper")
 ROWS = st.lists(
     st.tuples(st.sampled_from("abc"), st.booleans(), st.floats(0, 1), st.floats(0, 1)), min_size=1, max_size=20
 )
@@ -43,13 +45,36 @@ def test_zero_width_is_dr_grpo_to_the_last_bit(form, rows, width):
     assert (expected == range_advantages(reward, reward, ids, active, form=form, reference_width=width)).all()
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+@given(rows=ROWS)
+@settings(max_examples=30, deadline=None)
+def test_even_widths_are_dr_grpo_up_to_one_factor(reduction, rows):
+    """Where every interval is equally wide, every pair weighs alike, whichever point is compared."""
+    ids, active, reward, _ = unpack(rows)
+    value = range_advantages(reward - 0.1, reward + 0.1, ids, active, reference_width=0.2, reduction=reduction)
+    assert dr_grpo_advantages(reward, ids, active) * np.exp(-0.5) == pytest.approx(value, abs=1e-12)
+
+
 @given(rows=ROWS)
 @settings(max_examples=60, deadline=None)
-def test_range_sums_to_zero_in_each_group(form, rows):
+def test_range_root_keeps_signs_and_half_of_the_scale(rows):
+    """Its signs are those of `range`, and rewards four times as far apart, at widths to match, double it."""
+    ids, active, lower, upper = unpack(rows)
+    plain = range_advantages(lower, upper, ids, active, reduction="upper")
+    rooted = range_root_advantages(lower, upper, ids, active, reduction="upper")
+    assert (np.sign(plain)[rooted != 0] == np.sign(rooted)[rooted != 0]).all()
+    wide = range_root_advantages(4 * lower, 4 * upper, ids, active, reference_width=1.0, reduction="upper")
+    assert 2 * rooted == pytest.approx(wide, rel=1e-9, abs=1e-9)
+
+
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+@pytest.mark.parametrize("form", FORMS)
+@given(rows=ROWS)
+@settings(max_examples=30, deadline=None)
+def test_range_sums_to_zero_in_each_group(form, reduction, rows):
     """Each pair gives to one rollout what it takes from the other."""
     ids, active, lower, upper = unpack(rows)
-    value = range_advantages(lower, upper, ids, active, form=form)
+    value = range_advantages(lower, upper, ids, active, form=form, reduction=reduction)
     sums = [value[[i == prompt for i in ids]].sum() for prompt in set(ids)]
     assert [0.0] * len(sums) == pytest.approx(sums, abs=1e-14)
 

@@ -110,9 +110,8 @@ def test_settings_reach_their_estimators():
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"estimator": "best"}, "'estimator' must be one of range, dr_grpo, grpo, rloo, uarm; got 'best'"),
+        ({"estimator": "best"}, "'estimator' must be one of range, range_root, dr_grpo, grpo, rloo, uarm; got 'best'"),
         ({"estimator": "grpo", "reduction": "mean"}, "'reduction' must be one of lower, middle, upper; got 'mean'"),
-        ({"estimator": "range", "reduction": "lower"}, "'reduction' must be 'middle' for estimator 'range'"),
         ({"estimator": "uarm", "reduction": "upper"}, "'reduction' must be 'middle' for estimator 'uarm'"),
         ({"estimator": "range", "form": "steep"}, "'form' must be one of reciprocal, .*; got 'steep'"),
         ({"estimator": "range", "reference_width": 0.0}, "'reference_width' must be positive and finite; got 0.0"),
