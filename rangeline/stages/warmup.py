@@ -8,7 +8,7 @@ for them, in the model cache, and copied from there.
 import json
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any, cast
@@ -98,28 +98,27 @@ def _example(worker: PolicyWorker, row: PromptRow, answer: str) -> SupervisedRow
     return SupervisedRow(prompt_ids=prompt_ids, target_ids=encode_target(worker.tokenizer, answer))
 
 
-def _reference_steps(
-    workspace: Workspace, config: PipelineConfig, worker: PolicyWorker
-) -> tuple[int, Iterator[SupervisedReport]]:
-    settings = config.warmup
+def _labelled_rows(workspace: Workspace, config: PipelineConfig) -> tuple[PromptRow, ...]:
     rows = read_pool(workspace, "warmup")
-    if settings.epochs and not rows:
+    if config.warmup.epochs and not rows:
         msg = (
             "'warmup' pool must hold at least one prompt where warmup.teaches is references; got 0. Raise "
             "split.labelled.warmup, or set warmup.epochs=0."
         )
         raise PoolError(msg)
+    return rows
+
+
+def _reference_steps(
+    config: PipelineConfig, worker: PolicyWorker, rows: Sequence[PromptRow], steps_an_epoch: int
+) -> Iterator[SupervisedReport]:
+    settings = config.warmup
     examples = [_example(worker, row, get_suite(row.suite).render_reference(row)) for row in rows]
-    steps_an_epoch = -(-len(examples) // settings.batch_size)
-
-    def steps() -> Iterator[SupervisedReport]:
-        for epoch in range(settings.epochs):
-            order = stream(config.seed, "warmup", epoch).permutation(len(examples))
-            for step in range(steps_an_epoch):
-                chosen = order[step * settings.batch_size : (step + 1) * settings.batch_size]
-                yield worker.supervised_step([examples[i] for i in chosen])
-
-    return settings.epochs * steps_an_epoch, steps()
+    for epoch in range(settings.epochs):
+        order = stream(config.seed, "warmup", epoch).permutation(len(examples))
+        for step in range(steps_an_epoch):
+            chosen = order[step * settings.batch_size : (step + 1) * settings.batch_size]
+            yield worker.supervised_step([examples[i] for i in chosen])
 
 
 def _format_steps(config: PipelineConfig, worker: PolicyWorker) -> Iterator[SupervisedReport]:
@@ -202,9 +201,11 @@ def warmup(workspace: Workspace, config: PipelineConfig, progress: Progress) -> 
         shutil.copytree(start / "policy", folder, dirs_exist_ok=True)
         facts = json.loads((start / "facts.json").read_text(encoding="utf-8"))
     else:
+        rows = _labelled_rows(workspace, config)  # before a model is loaded in vain
         worker = load_worker(config, base_model(config), learning_rate=settings.learning_rate)
-        steps, reports = _reference_steps(workspace, config, worker)
-        facts = _facts(worker, reports, steps, progress)
+        steps = -(-len(rows) // settings.batch_size)
+        reports = _reference_steps(config, worker, rows, steps)
+        facts = _facts(worker, reports, settings.epochs * steps, progress)
         _save(worker, folder)
     write_manifest(
         workspace.warmup / MANIFEST_NAME,

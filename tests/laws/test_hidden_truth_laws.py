@@ -65,7 +65,7 @@ def test_training_goes_the_same_way_without_an_oracle(toy, run):
 
 
 def test_same_seed_makes_the_same_world_and_start(toy, tmp_path):
-    """Another folder gives the same world, prompts, calibration and start, byte for byte; another seed the start alone."""
+    """Another folder gives the same world, prompts, calibration and start; another seed shares the start alone."""
     again, _ = make_toy(tmp_path / "again")
     other, _ = make_toy(tmp_path / "other", seed=2)
     for name in ("data/generated/world.json", "data/pools/policy.parquet", "data/calibration/source_truth.parquet"):

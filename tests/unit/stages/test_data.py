@@ -191,7 +191,7 @@ def test_absent_file_is_named(workspace):
 
 def test_no_source_is_refused(workspace):
     """Neither generators nor files is no data."""
-    with pytest.raises(ConfigError, match="'data' must name generators or files; got neither"):
+    with pytest.raises(ConfigError, match="'data' must name generators, files or a world; got none"):
         ingest(workspace, build_config({}, source="test"))
 
 

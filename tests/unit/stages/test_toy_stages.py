@@ -88,7 +88,7 @@ def test_measurements_are_made_when_asked_for(run):
 
 
 def test_checkpoints_further_apart_resume_exactly(toy, run):
-    """With a checkpoint every third iteration, a run stopped after the second begins anew and ends alike, bit for bit."""
+    """With a checkpoint every third iteration, a run stopped after the second begins anew and ends bit for bit so."""
     workspace, config = toy
     sparse = config.model_copy(update={"train": config.train.model_copy(update={"checkpoint_every": 3})})
     train_toy(workspace, sparse, "sparse", until=2)
@@ -114,7 +114,7 @@ def test_iterations_without_a_checkpoint_are_in_the_audit(toy):
 def test_fresh_policy_needs_a_world():
     """A policy without pretraining has no words without a world."""
     with pytest.raises(ConfigError, match=r"'data.world' must be set where the policy is 'fresh:gpt2'"):
-        base_model(build_config(merged(TOY, {"data": 0}) | {"data": {}}, source="test"))
+        base_model(build_config({**TOY, "data": {}}, source="test"))
 
 
 def test_references_need_a_pool(toy):
