@@ -10,7 +10,6 @@ from rangeline.prompts.benchmarks import Benchmark, benchmark_rows, make_benchma
 from rangeline.prompts.findings import Finding, duplicate_findings, handle, length_findings, reference_findings
 from rangeline.prompts.sources import read_records
 from rangeline.records import PromptRow
-from rangeline.rollout.pretrained import encode_prompt, load_pretrained
 from rangeline.stages.workspace import Workspace, model_cache
 from rangeline.suites.competition_math import CompetitionMath
 from rangeline.suites.free_form import FreeForm
@@ -108,6 +107,9 @@ def apply_findings(rows: Sequence[PromptRow], config: PipelineConfig) -> tuple[t
     kept = handle(kept, unreadable, data.unreadable_references, setting="data.unreadable_references")
     long: tuple[Finding, ...] = ()
     if data.max_prompt_tokens is not None:
+        # Imported here because it loads tensors, and only measured prompts need a tokenizer.
+        from rangeline.rollout.pretrained import encode_prompt, load_pretrained
+
         trusted = config.policy.trust_remote_code
         tokenizer = load_pretrained(config.policy.model, cache_dir=model_cache(), trust_remote_code=trusted).tokenizer
 

@@ -16,7 +16,10 @@ MAX_NUMBER_LENGTH = 400
 
 _MINUS_SIGNS = "\u2212\u2013\u2010\u2011\ufe63\uff0d"
 _WIDE_SPACES = "\u00a0\u202f\u2009"
-_CHARACTERS = str.maketrans(_MINUS_SIGNS + _WIDE_SPACES, "-" * len(_MINUS_SIGNS) + " " * len(_WIDE_SPACES), "`")
+_WIDE_DIGITS = "".join(map(chr, range(0xFF10, 0xFF1A)))
+_CHARACTERS = str.maketrans(
+    _MINUS_SIGNS + _WIDE_SPACES + _WIDE_DIGITS, "-" * len(_MINUS_SIGNS) + " " * len(_WIDE_SPACES) + "0123456789", "`"
+)
 _DROPPED = ("**", "__", "\\(", "\\)", "\\[", "\\]", "\\,", "\\!")
 _CURRENCY = re.compile(r"(?<![0-9])[$€£]|[$€£](?![0-9])")
 

@@ -3,7 +3,7 @@ r"""Competition problems whose answer is an expression in `\boxed{}`: MATH-500, 
 The reward is 1 where the last stated answer equals the reference as mathematics, else 0; nothing is divided or rounded.
 A reference may be a whole worked solution, whose last box is the answer; several answers are a list of which all are
 needed. Left out: proofs and figures. An answer out of noise is as likely as noise is to end in a stated expression,
-below 1 in 100 for random text and printed characters alike, and it is right only by chance of its value.
+below the bounds of docs/suites.md (6 in 100 printed characters), and it is right only by chance of its value.
 """
 
 import re

@@ -12,7 +12,7 @@ from rangeline.suites.base import ABSENT, Extraction, found
 from rangeline.suites.expression_text import tidy_expression
 from rangeline.suites.final_text import ANSWER_WORDS, COPULAS, visible_text
 
-_BOX = re.compile(r"\\(?:f?boxed|framebox)\s*\{")
+_BOX = re.compile(r"\\(?:boxed|fbox|framebox)\s*(?:\{|(?P<bare>-?[0-9]+(?:\.[0-9]+)?|[a-zA-Z](?![a-zA-Z])))")
 _BETWEEN_BOXES = re.compile(
     r"[\s$,;.]*(?:\\(?:text|mathrm)\{\s*)?(?:and|or|,|;|\\quad|\\qquad|\\)?\s*\}?[\s$,;]*(?:and|or)?[\s$]*"
 )
@@ -58,6 +58,10 @@ def _boxes(text: str) -> list[tuple[int, int, str]] | None:
     """Return start, end and content of each box; None where the last one never closes."""
     boxes, place = [], 0
     while (match := _BOX.search(text, place)) is not None:
+        if match["bare"]:
+            boxes.append((match.start(), match.end(), match["bare"]))
+            place = match.end()
+            continue
         depth, i = 1, match.end()
         while i < len(text) and depth:
             if text[i] == "\\":

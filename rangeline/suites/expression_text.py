@@ -14,6 +14,8 @@ _CHARACTERS = str.maketrans(
     {
         **dict.fromkeys("\u2212\u2013\u2010\u2011\ufe63\uff0d", "-"),
         **dict.fromkeys("\u00a0\u202f\u2009\u3000", " "),
+        **{chr(0xFF10 + digit): str(digit) for digit in range(10)},
+        "~": " ",
         "π": r"\pi ", "∞": r"\infty ", "\u00d7": r"\times ", "·": r"\cdot ", "⋅": r"\cdot ", "÷": "/", "√": r"\sqrt ",
         "≤": r"\le ", "⩽": r"\le ", "≥": r"\ge ", "⩾": r"\ge ", "≠": r"\ne ", "≈": r"\approx ", "∈": r"\in ",
         "\u222a": r"\cup ", "∩": r"\cap ", "∅": r"\emptyset ", "±": r"\pm ", "∓": r"\mp ", "θ": r"\theta ",

@@ -4,7 +4,7 @@ The reward is 1 where the last stated answer equals the reference by the rule of
 Types are `integer`, `float`, `percentage`, `fraction`, `expression`, `matrix`, `list`, `boolean`, `option`, `string`;
 `float`, `percentage` and lists of decimals take the relative tolerance that the row states (`metadata.tolerance`, 0
 where none is), all others none. TheoremQA's own tolerance is 0.04; a model as verifier is left out. An answer out of
-noise is found in fewer than 1 of 100 random texts, and a boolean one is then right in one of two.
+noise is found in up to 6 of 100 texts of printed characters, and a boolean one is then right in one of two.
 """
 
 import re

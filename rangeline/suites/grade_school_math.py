@@ -2,6 +2,7 @@
 
 The reward is 1 where the last marked number equals the reference exactly, else 0; nothing is divided. A reference may
 hold the whole worked solution, whose part after the last `####` is the answer. The reasoning itself is not graded.
+Noise is an answer in at most 1 of 100 random texts, for only marked numbers count.
 """
 
 from rangeline.records import ChatMessage, PromptRow

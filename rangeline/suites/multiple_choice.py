@@ -2,6 +2,7 @@
 
 The reward is 1 where the chosen letter is the reference's, else 0; nothing is divided and guessing is not corrected
 for. Options stand in the row's metadata under `options`; an answer may repeat the text of one in place of its letter.
+Noise chooses an option in at most 3 of 100 random texts, and then the right one in one of their number.
 """
 
 from rangeline.errors import DataContractError

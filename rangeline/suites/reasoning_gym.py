@@ -3,8 +3,8 @@
 Where the reference is a number the reward is 1 where the reply's number equals it exactly, else 0. Elsewhere it is 1
 where the generator's own scorer gives its full score, else 0, for many such problems have several right answers; the
 partial credit of those scorers is left out, because a reward interval is calibrated against a plain truth. Nothing is
-divided. An answer out of noise: any text is an answer where a scorer decides, and a reply of random characters holds a
-lone number in fewer than 2 of 100.
+divided. An answer out of noise: any text is an answer where a scorer decides, and up to 4 of 10 replies of random
+characters hold a lone number, which is right by chance of its value only.
 """
 
 from rangeline.records import ChatMessage, PromptRow
@@ -29,8 +29,8 @@ TEXT_PROMPT = "Solve the problem. Put your final answer, and nothing else, betwe
 
 
 def is_numeric(row: PromptRow) -> bool:
-    """Say whether a row's answer is a number: whether it names no generated problem to be scored by."""
-    return "problem" not in row.metadata
+    """Say whether a row's answer is a number; `metadata.answer_form` is `text` where it is not."""
+    return row.metadata.get("answer_form") != "text"
 
 
 class ReasoningGym:
@@ -74,7 +74,7 @@ class ReasoningGym:
         def compare(answer: str) -> bool | Comparison:
             if is_numeric(row):
                 return numbers_equal(answer, reference)
-            said = score_generated(row.metadata["problem"], str(row.prompt), answer)
+            said = score_generated(row.metadata.get("problem", {}), str(row.prompt), answer)
             return said.value == 1.0 if isinstance(said.value, float) else Comparison(None, said.reason)
 
         return verdict_of(self.extract(completion, row, truncated=truncated), compare, truncated=truncated)

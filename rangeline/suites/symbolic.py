@@ -139,20 +139,20 @@ class SymbolicWorker:
             Wall clock of this request, positive; the start of a worker does not count.
         """
         with self._lock:
+            is_answered = False
             try:
                 if self._channel is None:
                     self._channel = _Channel()
                 reply = self._channel.ask({**request, "limit_s": limit_s}, limit_s)
+                is_answered = True
             except LateError:
-                self.close()
                 return Answer(None, TIMED_OUT)
             except (EOFError, OSError, ValueError):
-                self.close()
                 return Answer(None, CRASHED)
-            except BaseException:
-                # An interrupt between request and reply would leave a reply for the wrong request.
-                self.close()
-                raise
+            finally:
+                # After an interrupt, too: else its reply would come for the next request.
+                if not is_answered:
+                    self.close()
         return Answer(reply["value"], str(reply["reason"]))
 
 
@@ -234,7 +234,7 @@ def score_generated(spec: Mapping[str, object], question: str, answer: str) -> A
     Parameters
     ----------
     spec
-        `generator`, `options`, `seed`, `draws` and `index`, from which the problem is made again.
+        `generator` and `options`, with the problem as `entry`, or with `seed`, `draws` and `index` to make it again.
     question
         The problem's text, which must come out the same.
     answer

@@ -71,15 +71,14 @@ def evaluate_text(text: str) -> tuple[str | None, str]:
 
 
 def score_generated(spec: dict[str, Any], question: str, answer: str) -> tuple[float | None, str]:
-    """Return the score of an answer by the generator that made its problem; the problem is made again from its seed."""
+    """Return the score of an answer by the generator of its problem, which is at hand or made again from its seed."""
     # Imported here because it takes seconds, and only generated problems need it.
     import reasoning_gym
 
     try:
-        problems = reasoning_gym.create_dataset(
-            spec["generator"], size=spec["draws"], seed=spec["seed"], **spec["options"]
-        )
-        problem = problems[spec["index"]]
+        draws, seed = spec.get("draws", 1), spec.get("seed", 0)
+        problems = reasoning_gym.create_dataset(spec["generator"], size=draws, seed=seed, **spec["options"])
+        problem = spec["entry"] if "entry" in spec else problems[spec["index"]]
         if problem["question"].strip() != question.strip():
             return None, "the generator gives another problem now"
         return float(problems.score_answer(answer, problem)), ""

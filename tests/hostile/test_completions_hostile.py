@@ -13,6 +13,7 @@ MATHEMATICS = {
         ("12", r"At first \boxed{12}. So \boxed{42}.", "wrong"),
     ],
     "box in display": [("42", "Then\n\\[\n\\boxed{42}\n\\]", "right"), ("1/2", r"$$\boxed{\dfrac{1}{2}}$$", "right")],
+    "boxes of other makes": [("5", r"\fbox{5}", "right"), ("5", r"\boxed 5", "right"), ("5", r"\boxed{~5}", "right")],
     "box that never closes": [
         ("42", r"It is \boxed{42", "missing"),
         ("1/2", r"\boxed{1} then \boxed{\frac{1}{2}", "missing"),

@@ -39,7 +39,7 @@ RECORDS = {
     ),
     "webinstruct_verified": ({"id": 1, "question": "Is it?", "answer": "True", "answer_type": "Boolean"}, "True"),
     "samsum": ({"id": "1", "dialogue": "A: hi\nB: hi", "summary": "They greet."}, "They greet."),
-    "eli5": ({"q_id": "e", "title": "Why?", "answers": {"text": ["Because so.", "No."], "score": [3, 1]}}, "Because so."),
+    "eli5": ({"q_id": "e", "title": "Why?", "answers": {"text": ["Because so.", "No."]}}, "Because so."),
     "aclsum_packaged": (
         {"id": "x", "summary": {"approach": "They count."}, "sentences": {"abstract": ["We count .", "It works ."]}},
         "They count.",
@@ -97,7 +97,7 @@ def test_private_rows_say_so():
 
 
 def test_padding_is_no_option():
-    """ "N/A" is dropped wherever it stands, and the letters follow."""
+    """Padding is dropped wherever it stands, and the letters follow."""
     record = RECORDS["mmlu_pro"][0] | {"options": ["N/A", "walks", "runs", "N/A"], "answer_index": 2}
     (row,) = benchmark_rows(REGISTRY["mmlu_pro"], [record]).rows
     assert (["walks", "runs"], "B") == (row.metadata["options"], row.reference)

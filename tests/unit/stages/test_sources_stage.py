@@ -66,7 +66,7 @@ def test_long_prompts_are_measured_on_the_ids_that_are_sent(workspace, tiny_mode
     assert ["2", r"\frac12"] == [row.reference for row in read_prompts(workspace.prompts / "prompts.parquet")]
     (_, long) = json.loads((workspace.prompts / "findings.json").read_text())
     assert "long prompt" == long["kind"]
-    with pytest.raises(DataContractError, match="no long prompt; got 3"):
+    with pytest.raises(DataContractError, match="no long prompt; got "):
         ingest(workspace, _long(tiny_model_folder, 10, long_prompts="refuse"))
 
 

@@ -157,3 +157,17 @@ def test_problem_that_comes_out_otherwise_is_missing():
     other = PromptRow(prompt_id="p", prompt="other", suite=row.suite, reference=row.reference, metadata=row.metadata)
     verdict = ReasoningGym().verify(row.reference, other)
     assert (None, "the generator gives another problem now") == (verdict.reward, verdict.reason)
+
+
+def test_unlabelled_problem_carries_no_answer():
+    """The reference is neither in the row nor in what a scorer would need, and the form of the reply is still known."""
+    generators = [{"name": "spell_backward", "size": 1, "labelled": False}]
+    (row,) = generate_problems(generators, 0)
+    assert (None, {"generator": "spell_backward", "answer_form": "text"}) == (row.reference, row.metadata)
+    assert "<answer>" in ReasoningGym().render(row)[0].content
+
+
+def test_generator_without_answers_cannot_be_labelled():
+    """Problems that come without an answer are no labelled rows."""
+    with pytest.raises(DataContractError, match="'labelled' must be false for 'rubiks_cube'; got true"):
+        generate_problems([{"name": "rubiks_cube", "size": 1}], 0)
