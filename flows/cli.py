@@ -276,7 +276,7 @@ def evaluate(  # noqa: PLR0913 - one argument an option
     ] = None,
     benchmarks: Annotated[str | None, typer.Option("--benchmarks", help="Names such as gsm8k,mmlu")] = None,
     preset: Annotated[str | None, typer.Option("--preset", help="A paper's table: range-grpo, rlpr or rrpo")] = None,
-    samples: Annotated[int | None, typer.Option("--n", help="Completions a problem")] = None,
+    samples: Annotated[int | None, typer.Option("--n", help="Completions of each problem")] = None,
     ks: Annotated[str | None, typer.Option("--k", help="Values of k for pass@k, such as 1,2,4")] = None,
     max_problems: Annotated[int | None, typer.Option("--max-problems", help="Only the first problems of each")] = None,
     max_tokens: Annotated[int | None, typer.Option("--max-tokens", help="Longest completion in tokens")] = None,

@@ -56,7 +56,7 @@ STORED_DIFFERENCES = {
     "mmlu_packaged-5615dd71aa33": (1.0, 0.0),
     # Options recited, then "The correct answer is: C. ..." over two lines: the peer takes the option text that is last.
     "mmlu_packaged-e898c037877b": (0.0, 1.0),
-    # "C. ... of glycogen to glucose-1-phosphate.": one option by letter and another by text; we take the letter.
+    # "C. ... of glycogen to glucose-1-phosphate.": the letter of one option and the text of another.
     "mmlu_packaged-1b12ec5ba146": (1.0, 0.0),
 }
 """Stored completions on which the two differ: our verdict, the peer's."""
