@@ -157,7 +157,8 @@ class Iteration:
     def _overlap(self) -> dict[str, Any]:
         return dict(json.loads((self.folder / "ratio.json").read_text(encoding="utf-8"))["overlap"])
 
-    def _repair(self, calibration: Calibration) -> Repair:
+    def repair(self, calibration: Calibration) -> Repair:
+        """Gather what this iteration's intervals are made from, after the ratio is refitted."""
         stored = json.loads((self.folder / "ratio.json").read_text(encoding="utf-8"))["ratio"]
         # Fresh labels come from the target itself: there is nothing to reweigh.
         ratio = None if calibration.is_fresh else DensityRatio.from_json(stored)
@@ -177,7 +178,7 @@ class Iteration:
 
     def bound(self, calibration: Calibration, *, shares: Sequence[str] = ("policy", "audit")) -> None:
         """Give every policy and audit rollout its reward interval; labelled policy prompts get their verdict."""
-        repair = self._repair(calibration)
+        repair = self.repair(calibration)
         if self.config.intervals.adapt != "none":
             keep_repair(self.folder, repair)
         for share in shares:

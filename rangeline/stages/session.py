@@ -12,8 +12,16 @@ from rangeline.conformal.intervals import require_calibration_rows
 from rangeline.errors import NoSignalError
 from rangeline.policy.checkpoint import prune
 from rangeline.records import CoverageReport
+from rangeline.stages.adaptation import audited_rows
 from rangeline.stages.calibration import Calibration, fresh_calibration, load_calibration, read_truth, source_rows
-from rangeline.stages.estimator import choose_estimator
+from rangeline.stages.estimator import (
+    RECENT_ITERATIONS,
+    ChosenEstimator,
+    LabelledRows,
+    choose_estimator,
+    is_open,
+    set_estimator,
+)
 from rangeline.stages.iteration import Iteration
 from rangeline.stages.judging import open_judge
 from rangeline.stages.progress import Progress, silent
@@ -55,11 +63,8 @@ class TrainingSession:
         self.calibration = load_calibration(workspace, config)
         # Rollouts of one prompt depend on each other: it is prompts that must be enough.
         require_calibration_rows(len(set(self.calibration.calibration.prompt_id_C)), config.intervals.alpha)
-        self.estimator = choose_estimator(
-            config.advantages,
-            source_rows(workspace, self.calibration),
-            self.calibration.calibration,
-            alpha=config.intervals.alpha,
+        self.labelled = LabelledRows(
+            source=source_rows(workspace, self.calibration), calibration=self.calibration.calibration
         )
         self.opened: OpenedRun = open_run(workspace, config, run)
         self._restore_calibration()
@@ -167,7 +172,7 @@ class TrainingSession:
         """
         with self.timed("update_s"):
             iteration = self.iteration(number)
-            silent = 0 if iteration.credit(self.estimator) else 1 + self._silent_before(number)
+            silent = 0 if iteration.credit(self._choose(number)) else 1 + self._silent_before(number)
             if silent >= self.config.train.max_silent_iterations:
                 msg = (
                     f"An advantage must differ from zero within {silent} iterations; got none up to iteration {number} "
@@ -176,6 +181,20 @@ class TrainingSession:
                 )
                 raise NoSignalError(msg)
             iteration.update(self.worker, self.progress)
+
+    def _choose(self, number: int) -> ChosenEstimator:
+        """Settle what the settings leave open, on audits before this iteration and the first policy's rollouts."""
+        settings = self.config.advantages
+        if not is_open(settings):
+            return set_estimator(settings)
+        recent = range(max(1, number - RECENT_ITERATIONS), number)
+        return choose_estimator(
+            settings,
+            self.labelled,
+            audited_rows(self.opened.folder, recent, self.calibration),
+            repair=self.iteration(number).repair(self.calibration),
+            alpha=self.config.intervals.alpha,
+        )
 
     def _silent_before(self, number: int) -> int:
         """Count the iterations right before this one that had no advantage."""
