@@ -1,11 +1,11 @@
-"""Choice of the estimator from labelled rollouts: which credit would point where the truth points, later in training.
+"""Choice of the estimator from labelled rollouts: whose credit points where the truth points, a little further on.
 
 Computes, for each candidate, the cosine between the credit that it gives and the credit that true rewards would give,
-on labelled groups reweighed towards better rollouts, and takes the candidate with the largest mean cosine.
+on labelled groups reweighed towards better rollouts, and takes the candidate with the largest cosine.
 The credit of a rollout is ``g_i = p_i sum_j p_j f(h_i + h_j) (r_i - r_j)``, its expected push under shares p, and
 ``p_i`` is ``exp(tilt Y_i)`` divided by its sum over the group; the cosine is taken over all groups at once.
-All of it is ours. Without the tilt the plain middle wins nearly always: at the start of training most pairs are easy,
-and what decides later is how the best rollouts of a group are told apart, which only better policies show.
+All of it is ours. Without a tilt the plain middle wins too often: most pairs of today are easy, and what decides is how
+the best rollouts of a group are told apart, which a slightly better policy shows.
 
 Shapes: N rollouts flat, G the valid rollouts of one group with a known truth.
 """
@@ -29,8 +29,10 @@ from rangeline.advantages import (
 from rangeline.errors import BadInputError
 from rangeline.records import FloatArray, RewardIntervals
 
-TILTS = (4.0, 8.0)
-"""Policies that favour a reward of 1 over one of 0 by 55 and by 3,000 times: the middle and the end of training."""
+TILT = 3.0
+"""A policy that favours a reward of 1 over one of 0 by 20 times more than the one that drew the rollouts."""
+_TIE = 1e-9
+"""Cosines that differ by rounding alone are equal."""
 _PAIR_QUANTILE = 0.25
 _UPPER_WIDTH = 1.5
 """Ends of intervals differ by less than their middles where both are wide, and bear a larger reference width."""
@@ -51,7 +53,7 @@ class Choice:
 
     chosen: Candidate
     scores: tuple[tuple[Candidate, float], ...]
-    """Mean cosine of each candidate, in [-1, 1]; 0 where neither credit nor truth differs within a group."""
+    """Cosine of each candidate, in [-1, 1]; 0 where neither credit nor truth differs within a group."""
     num_groups: int
     """Labelled groups of two or more valid rollouts."""
 
@@ -112,7 +114,13 @@ def _push(point_G: FloatArray, weight_GG: FloatArray | float, share_G: FloatArra
 
 
 def alignment(
-    intervals: RewardIntervals, truth_N: ArrayLike, candidate: Candidate, *, tilt: float, form: Form = DEFAULT_FORM
+    intervals: RewardIntervals,
+    truth_N: ArrayLike,
+    candidate: Candidate,
+    *,
+    weight_N: ArrayLike | None = None,
+    tilt: float = TILT,
+    form: Form = DEFAULT_FORM,
 ) -> float:
     """Compute the cosine of a candidate's credit with that of the truth, over all labelled groups.
 
@@ -124,6 +132,8 @@ def alignment(
         [N] true rewards; NaN where unknown. Rows without interval or truth are left out.
     candidate
         ``range``, ``range_root`` or ``dr_grpo`` with its point and width.
+    weight_N
+        [N] weight of each rollout's group, at least 0, the same for all of a group; None weighs groups alike.
     tilt
         At least 0. Rollouts count in proportion to ``exp(tilt truth)`` in their group; 0 is the policy that drew them.
     form
@@ -140,10 +150,15 @@ def alignment(
         Lengths differ, or the candidate's estimator has no pairwise form.
     """
     truth = np.asarray(truth_N, dtype=np.float64)
-    if truth.shape != (len(intervals),) or candidate.estimator not in ("range", "range_root", "dr_grpo"):
+    weight = np.ones(len(intervals)) if weight_N is None else np.asarray(weight_N, dtype=np.float64)
+    if not truth.shape == weight.shape == (len(intervals),) or candidate.estimator not in (
+        "range",
+        "range_root",
+        "dr_grpo",
+    ):
         msg = (
-            f"'truth_N' must have one value for each of {len(intervals)} rollouts, and the candidate be range, "
-            f"range_root or dr_grpo; got shape {truth.shape}, {candidate.estimator}. Correct the call."
+            f"'truth_N' and 'weight_N' must have one value for each of {len(intervals)} rollouts, and the candidate be "
+            f"range, range_root or dr_grpo; got {truth.shape}, {weight.shape}, {candidate.estimator}. Correct the call."
         )
         raise BadInputError(msg)
     weights, root = pair_weights(form, candidate.reference_width), candidate.estimator == "range_root"
@@ -156,8 +171,9 @@ def alignment(
         weight_GG = 1.0 if candidate.estimator == "dr_grpo" else weights(intervals.half_width_N[rows])
         push_G = _push(point_N[rows], weight_GG, share_G, root=root)
         wanted_G = _push(truth[rows], 1.0, share_G, root=False)
-        product, own = product + float(push_G @ wanted_G), own + float(push_G @ push_G)
-        true += float(wanted_G @ wanted_G)
+        counted = float(weight[rows[0]])
+        product, own = product + counted * float(push_G @ wanted_G), own + counted * float(push_G @ push_G)
+        true += counted * float(wanted_G @ wanted_G)
     return float(product / np.sqrt(own * true)) if own > 0 and true > 0 else 0.0
 
 
@@ -166,21 +182,22 @@ def choose(
     truth_N: ArrayLike,
     candidates: Sequence[Candidate],
     *,
-    tilts: Sequence[float] = TILTS,
+    weight_N: ArrayLike | None = None,
+    tilt: float = TILT,
     form: Form = DEFAULT_FORM,
 ) -> Choice:
-    """Return the candidate with the largest mean alignment over the tilts; of equals, the first.
+    """Return the candidate with the largest alignment; of equals, the first.
 
     Parameters and errors are those of `alignment`. Labelled rollouts alone are used: no reward of an unlabelled prompt
     can be.
     """
     scores = tuple(
-        (item, float(np.mean([alignment(intervals, truth_N, item, tilt=tilt, form=form) for tilt in tilts])))
-        for item in candidates
+        (item, alignment(intervals, truth_N, item, weight_N=weight_N, tilt=tilt, form=form)) for item in candidates
     )
+    best = max(score for _, score in scores)
     known_N = ~intervals.missing_N & np.isfinite(np.asarray(truth_N, dtype=np.float64))
     return Choice(
-        chosen=max(scores, key=lambda pair: pair[1])[0],
+        chosen=next(item for item, score in scores if score >= best - _TIE),
         scores=scores,
         num_groups=len(_groups(intervals.prompt_id_N, known_N)),
     )

@@ -225,7 +225,7 @@ class AdvantageConfig(Section):
     """How intervals become advantages."""
 
     estimator: Literal["range", "range_root", "grpo", "dr_grpo", "rloo", "uarm", "auto"] = Field(
-        "range", description="auto: chosen on the source and calibration rollouts, reduction and width with it"
+        "range", description="auto: chosen each iteration on labelled rollouts, reduction with it; docs/choices.md"
     )
     reduction: Literal["lower", "middle", "upper"] = Field("middle", description="Point of the interval; not for uarm")
     form: Literal["reciprocal", "reciprocal_squared", "exponential", "gaussian"] = "gaussian"

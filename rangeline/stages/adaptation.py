@@ -6,7 +6,7 @@ recalibration starts the repair anew, since its calibration set is those very au
 """
 
 import json
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -61,18 +61,27 @@ def _level(run: RunFolder, number: int, alpha: float) -> AdaptiveLevel:
     return AdaptiveLevel.from_json(json.loads(former.read_text(encoding="utf-8"))["next"])
 
 
-def _window(run: RunFolder, number: int, length: int, calibration: Calibration) -> list[CalibrationSet]:
+def _first_of_window(run: RunFolder, number: int, length: int) -> int:
+    first = number
+    while first > max(1, number - length) and not _recalibrated(run, first) and not _recalibrated(run, first - 1):
+        first -= 1
+    return first
+
+
+def audited_rows(run: RunFolder, numbers: Iterable[int], calibration: Calibration) -> list[CalibrationSet]:
+    """Return the audited rollouts of earlier, finished iterations as scored rows, a set an iteration."""
     parts: list[CalibrationSet] = []
-    earlier = number
-    while earlier > max(1, number - length) and not _recalibrated(run, earlier) and not _recalibrated(run, earlier - 1):
-        earlier -= 1
+    for earlier in numbers:
         folder = run.iteration(earlier)
-        judgments, truth = (
-            read_judgments(folder / "audit_judgments.parquet"),
-            read_truth(folder / "audit_coverage.parquet"),
-        )
-        parts.append(calibration_rows(calibration.scorer, calibration.scale, judgments, truth))
-    return parts[::-1]
+        if folder not in calibration.audited:
+            judgments, truth = (
+                read_judgments(folder / "audit_judgments.parquet"),
+                read_truth(folder / "audit_coverage.parquet"),
+            )
+            rows = calibration_rows(calibration.scorer, calibration.scale, judgments, truth)
+            calibration.audited[folder] = rows
+        parts.append(calibration.audited[folder])
+    return parts
 
 
 def repair_of(
@@ -106,7 +115,8 @@ def repair_of(
         return Repair(
             level=start_level(settings.alpha), blended=blend(calibration.calibration, [], ratio=ratio, discount=1.0)
         )
-    parts = [without_prompts(part, audited) for part in _window(run, number, settings.adapt_window, calibration)]
+    window = range(_first_of_window(run, number, settings.adapt_window), number)
+    parts = [without_prompts(part, audited) for part in audited_rows(run, window, calibration)]
     return Repair(
         level=_level(run, number, settings.alpha),
         blended=blend(calibration.calibration, parts, ratio=ratio, discount=settings.adapt_discount),

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -53,6 +53,8 @@ class Calibration:
     """Class 0 of the density ratio; rows without a state or a truth are missing."""
     is_fresh: bool = False
     """True where the calibration rows are audited rollouts of the target itself, which need no density ratio."""
+    audited: dict[Path, CalibrationSet] = field(default_factory=dict)
+    """Audited rollouts of finished iterations as rows, by folder, once read: scorer and scale never change."""
 
 
 def fresh_calibration(

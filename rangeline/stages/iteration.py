@@ -196,7 +196,8 @@ class Iteration:
     def _overlap(self) -> dict[str, Any]:
         return dict(json.loads((self.folder / "ratio.json").read_text(encoding="utf-8"))["overlap"])
 
-    def _repair(self, calibration: Calibration) -> Repair:
+    def repair(self, calibration: Calibration) -> Repair:
+        """Gather what this iteration's intervals are made from, after the ratio is refitted."""
         stored = json.loads((self.folder / "ratio.json").read_text(encoding="utf-8"))["ratio"]
         # Fresh labels come from the target itself: there is nothing to reweigh.
         ratio = None if calibration.is_fresh else DensityRatio.from_json(stored)
@@ -226,7 +227,7 @@ class Iteration:
 
         Where the density ratio is used, its overlap is held against the rules, which may widen intervals.
         """
-        repair = self._repair(calibration)
+        repair = self.repair(calibration)
         if self.config.intervals.adapt != "none":
             keep_repair(self.folder, repair)
         bounded = {share: self._judge_intervals(share, calibration, repair) for share in shares}

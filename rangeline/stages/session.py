@@ -11,14 +11,22 @@ from typing import Self
 from rangeline.config import PipelineConfig
 from rangeline.conformal.coverage import AlarmState
 from rangeline.conformal.intervals import require_calibration_rows
-from rangeline.errors import CalibrationError, NoSignalError, NothingKeptError
+from rangeline.errors import CalibrationError, ConfigError, NoSignalError, NothingKeptError
 from rangeline.lineage import deferred_sync, sync_disks, write_json
 from rangeline.policy.checkpoint import prune
 from rangeline.policy.supervised import SupervisedRow
 from rangeline.records import CoverageReport
+from rangeline.stages.adaptation import audited_rows
 from rangeline.stages.calibration import Calibration, fresh_calibration, load_calibration, read_truth, source_rows
 from rangeline.stages.data import read_pool, read_world
-from rangeline.stages.estimator import ChosenEstimator, choose_estimator
+from rangeline.stages.estimator import (
+    RECENT_ITERATIONS,
+    ChosenEstimator,
+    LabelledRows,
+    choose_estimator,
+    is_open,
+    set_estimator,
+)
 from rangeline.stages.evaluation import reference_probabilities, reference_rows
 from rangeline.stages.iteration import Iteration
 from rangeline.stages.iteration_metrics import MEASURED
@@ -69,17 +77,19 @@ class TrainingSession:
         # Says at once where no prompt could be scored.
         self.plan.usable(self._known.pool(workspace, self.plan.pool))
         self._calibration: Calibration | None = None
-        self.estimator: ChosenEstimator | None = None
         if self.plan.needs_judge:
             self._calibration = load_calibration(workspace, config)
             # Rollouts of one prompt depend on each other: it is prompts that must be enough.
             require_calibration_rows(len(set(self.calibration.calibration.prompt_id_C)), config.intervals.alpha)
-            self.estimator = choose_estimator(
-                config.advantages,
-                source_rows(workspace, self.calibration),
-                self.calibration.calibration,
-                alpha=config.intervals.alpha,
+            self.labelled = LabelledRows(
+                source=source_rows(workspace, self.calibration), calibration=self.calibration.calibration
             )
+        elif is_open(config.advantages):
+            msg = (
+                "'advantages.estimator' and 'advantages.reference_width' must be set where no judge is asked; got "
+                f"'auto' (reward.source '{self.plan.source}'). Only labelled, judged rollouts can choose them."
+            )
+            raise ConfigError(msg)
         self.opened: OpenedRun = open_run(workspace, config, run)
         if self.plan.needs_judge:
             self._restore_calibration()
@@ -217,7 +227,7 @@ class TrainingSession:
         """
         with self.timed("update_s"):
             iteration = self.iteration(number)
-            silent = 0 if iteration.credit(self.estimator) else 1 + self._silent_before(number)
+            silent = 0 if iteration.credit(self._choose(number)) else 1 + self._silent_before(number)
             if silent >= self.config.train.max_silent_iterations:
                 if self._nothing_kept(number):
                     msg = (
@@ -261,6 +271,20 @@ class TrainingSession:
     def _nothing_kept(self, number: int) -> bool:
         facts = json.loads((self.iteration(number).folder / "reward.json").read_text(encoding="utf-8"))
         return facts["reward/kept_share"] == 0
+
+    def _choose(self, number: int) -> ChosenEstimator:
+        """Settle what the settings leave open, on audits before this iteration and the first policy's rollouts."""
+        settings = self.config.advantages
+        if not is_open(settings):
+            return set_estimator(settings)
+        recent = range(max(1, number - RECENT_ITERATIONS), number)
+        return choose_estimator(
+            settings,
+            self.labelled,
+            audited_rows(self.opened.folder, recent, self.calibration),
+            repair=self.iteration(number).repair(self.calibration),
+            alpha=self.config.intervals.alpha,
+        )
 
     def _silent_before(self, number: int) -> int:
         """Count the iterations right before this one that had no advantage."""

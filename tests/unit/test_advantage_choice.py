@@ -37,6 +37,17 @@ def test_a_tilt_forgets_the_bad_rollouts():
     assert alignment(intervals, truth, PLAIN, tilt=8.0) < alignment(intervals, truth, PLAIN, tilt=0.0)
 
 
+def test_a_group_counts_by_its_weight():
+    """A group of weight 0 has no say, and one of weight 2 counts as two."""
+    intervals = intervals_of("qqrr", [0.9, 0.1, 0.1, 0.9], [0.0] * 4)
+    truth = [1.0, 0.0, 0.5, 0.0]
+    alone = alignment(intervals, truth, PLAIN, weight_N=[1, 1, 0, 0], tilt=0.0)
+    assert 1.0 == pytest.approx(alone)
+    twice = intervals_of("qqrrss", [0.9, 0.1, 0.1, 0.9, 0.1, 0.9], [0.0] * 6)
+    expected = alignment(twice, [*truth, 0.5, 0.0], PLAIN, tilt=0.0)
+    assert expected == pytest.approx(alignment(intervals, truth, PLAIN, weight_N=[1, 1, 2, 2], tilt=0.0))
+
+
 def test_an_unsure_judge_that_is_off_is_attenuated():
     """Where wide intervals have centers that mislead, the paper's rule is chosen over the plain middle."""
     intervals = intervals_of("qqqq", [0.9, 0.7, 0.5, 0.5], [0.05, 0.05, 0.5, 0.5])
@@ -93,5 +104,5 @@ def test_a_width_must_be_positive():
 def test_bad_calls_are_refused(truth, name):
     """Truths must be one a rollout, and the estimator one of pairs."""
     candidate = Candidate(estimator=name, reduction="middle", reference_width=0.25)
-    with pytest.raises(BadInputError, match="'truth_N' must have one value"):
+    with pytest.raises(BadInputError, match="'truth_N' and 'weight_N' must have one value"):
         alignment(intervals_of("qq", [0.2, 0.8], [0.1, 0.1]), truth, candidate, tilt=0.0)
