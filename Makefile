@@ -13,7 +13,7 @@ export GX_ANALYTICS_ENABLED := false
 export HF_HUB_DISABLE_TELEMETRY := 1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo check format test test-slow bench-coverage bench-intervals bench-trl serve deploy clean
+.PHONY: demo check format test test-slow bench-coverage bench-intervals bench-rrpo bench-trl serve deploy clean
 
 demo: .venv/demo.ok ## Run the main job on a real model and real problems
 	$(BIN)/rangeline demo $(RUN_OPTIONS)
@@ -42,6 +42,9 @@ bench-intervals: .venv/test.ok .venv-bench/ok ## Seconds and memory of weighted 
 
 bench-trl: .venv-trl/ok ## TRL's GRPOTrainer fed Range-GRPO advantages: same loss and gradient, or exit 1
 	OMP_NUM_THREADS=1 PYTHONPATH=$(CURDIR) .venv-trl/bin/python -m benchmarks.trl_parity.run
+
+bench-rrpo: .venv/test.ok ## Does the anchor contrast rank right answers above wrong ones (after `rangeline calibrate`)
+	OMP_NUM_THREADS=2 $(BIN)/python -m benchmarks.rrpo.run --prompts 120
 
 serve: .venv/demo.ok ## The Prefect page of what was run here
 	$(BIN)/rangeline serve prefect
