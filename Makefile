@@ -13,7 +13,7 @@ export GX_ANALYTICS_ENABLED := false
 export HF_HUB_DISABLE_TELEMETRY := 1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo toy check format test test-slow bench-coverage bench-intervals bench-trl table1 serve deploy clean
+.PHONY: demo toy check format test test-slow bench-coverage bench-intervals bench-rrpo bench-trl table1 serve deploy clean
 
 demo: .venv/demo.ok ## Run the main job on a real model and real problems
 	$(BIN)/rangeline demo $(RUN_OPTIONS)
@@ -48,6 +48,9 @@ bench-trl: .venv-trl/ok ## TRL's GRPOTrainer fed Range-GRPO advantages: same los
 
 table1: .venv/demo.ok ## Eight methods, six designs, ten or five seeds: tables and curves (25 minutes, 2 cores)
 	$(BIN)/rangeline compare configs/compare/table1.yaml --copy-to benchmarks/results
+
+bench-rrpo: .venv/test.ok ## Does the anchor contrast rank right answers above wrong ones (after `rangeline calibrate`)
+	OMP_NUM_THREADS=2 $(BIN)/python -m benchmarks.rrpo.run --prompts 120
 
 serve: .venv/demo.ok ## The Prefect page of what was run here
 	$(BIN)/rangeline serve prefect

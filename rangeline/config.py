@@ -13,7 +13,7 @@ import yaml
 from pydantic import Field, ValidationError, model_validator
 
 from rangeline.errors import ConfigError
-from rangeline.reward_config import RewardConfig
+from rangeline.reward_config import AnchorsConfig, MetricHeadConfig, RewardConfig
 from rangeline.reward_config import Section as Section  # every section's base, found here by the flows
 
 Share = Annotated[float, Field(ge=0, le=1)]
@@ -165,35 +165,6 @@ class CalibrateConfig(Section):
     learning_rate: Positive = 0.15
     sigma: Literal["residual", "bernoulli"] = Field("residual", description="Scale of the nonconformity scores")
     sigma_min: Positive = 0.05
-
-
-class AnchorsConfig(Section):
-    """Anchors of RRPO: rollouts of the starting policy under better and worse conditions."""
-
-    conditions: str = Field("conditions", description="Folder of condition files, relative to the workspace")
-    count: Annotated[int, Field(ge=2, le=64, strict=True)] = Field(4, description="K, anchors a side and prompt")
-    queries: Annotated[int, Field(ge=2, le=256, strict=True)] = Field(
-        8, description="Unconditioned rollouts a prompt, on which the metric head is trained"
-    )
-    use_references: bool = Field(True, description="Let conditions use the reference where a prompt has one")
-    pools: tuple[Literal["policy", "warmup", "source", "calibration", "audit", "evaluation"], ...] = Field(
-        ("policy", "evaluation"), min_length=1, description="Whose prompts get anchors: those trained on, and measured"
-    )
-    prompts_per_shard: Count = Field(64, description="Prompts that are made, and kept, at once")
-
-
-class MetricHeadConfig(Section):
-    """The metric head of RRPO, trained offline on the anchors, frozen afterwards."""
-
-    width: Count = Field(512, description="Of the inner layer")
-    dimension: Count = Field(512, description="Of the projection")
-    temperature: Positive = Field(0.1, description="tau")
-    learning_rate: Positive = 1e-4
-    weight_decay: Annotated[float, Field(ge=0)] = 0.01
-    max_epochs: Count = 100
-    patience: Count = Field(5, description="Epochs without a better held-out loss before training ends")
-    prompts_per_batch: Count = 16
-    held_out_share: Annotated[float, Field(gt=0, lt=1)] = 0.2
 
 
 class IntervalConfig(Section):

@@ -78,7 +78,7 @@ def masked_text(text: str, share: float, rng: np.random.Generator) -> str:
     Examples
     --------
     >>> masked_text("68", 0.5, np.random.default_rng(0))
-    '6_'
+    '_8'
     """
     spans = _units(text)
     return _replace(text, spans, _chosen(len(spans), share, rng), [HIDDEN] * len(spans))
@@ -106,7 +106,7 @@ def corrupted_text(text: str, share: float, rng: np.random.Generator, alternativ
     Examples
     --------
     >>> corrupted_text("68", 1.0, np.random.default_rng(0))
-    '98'
+    '65'
     """
     others = [item for item in alternatives if item != text.strip()]
     if others and len(others) < len(alternatives):

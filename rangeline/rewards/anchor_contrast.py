@@ -80,8 +80,8 @@ def contrast_scores(
             f"{hidden_NH.shape} (anchor contrast). Represent these rollouts with the model of the anchors."
         )
         raise AnchorError(msg)
-    place = {prompt_id: p for p, prompt_id in enumerate(anchors.prompt_id_P)}
-    finite_N = np.isfinite(hidden_NH).all(axis=1)
+    place: dict[Hashable, int] = {prompt_id: p for p, prompt_id in enumerate(anchors.prompt_id_P)}
+    finite_N: BoolArray = np.asarray(np.isfinite(hidden_NH).all(axis=1))
     score_N = np.full(len(prompt_id_N), np.nan)
     for prompt_id, rows in _rows_of(prompt_id_N, finite_N).items():
         p = place.get(prompt_id)

@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from rangeline.config import PipelineConfig
 from rangeline.errors import AnchorError
 from rangeline.lineage import MANIFEST_NAME, atomic_write, digest_json, write_json, write_manifest
-from rangeline.prompts.conditions import STRATA, Conditions, condition_prompt, conditions_for, parse_conditions
+from rangeline.prompts.condition_prompts import condition_prompt
+from rangeline.prompts.conditions import STRATA, Conditions, Stratum, conditions_for, parse_conditions
 from rangeline.records import PromptRow, RolloutSet
 from rangeline.rewards.head_training import HeadSettings, train_head
 from rangeline.rollout.engine import EncodedPrompt
@@ -41,7 +41,7 @@ class _Batch:
 
     rows: tuple[PromptRow, ...]
     plain: tuple[EncodedPrompt, ...]
-    conditioned: dict[tuple[str, int], tuple[EncodedPrompt, ...]]
+    conditioned: dict[tuple[Stratum, int], tuple[EncodedPrompt, ...]]
     condition_digests: tuple[str, ...]
     key: str
 
@@ -136,7 +136,7 @@ def _batch(
     served = [conditions_for(row, files) for row in rows]
     plain = tuple(encode_rows(rows, initial.tokenizer))
 
-    def encode(row: PromptRow, conditions: Conditions, stratum: Any, number: int) -> EncodedPrompt:
+    def encode(row: PromptRow, conditions: Conditions, stratum: Stratum, number: int) -> EncodedPrompt:
         messages = condition_prompt(
             conditions,
             row,
@@ -194,7 +194,7 @@ def _make(batch: _Batch, models: _Models, config: PipelineConfig) -> Shard:
     )
 
 
-def _sample_led(batch: _Batch, stratum: str, models: _Models, config: PipelineConfig) -> list[RolloutSet]:
+def _sample_led(batch: _Batch, stratum: Stratum, models: _Models, config: PipelineConfig) -> list[RolloutSet]:
     """Sample the anchors of one side; those that are asked alike are one group, whose prompt is read once."""
     groups: dict[tuple[str, tuple[int, ...]], list[EncodedPrompt]] = {}
     for number in range(config.anchors.count):

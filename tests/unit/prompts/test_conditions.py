@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from rangeline.errors import AnchorError
-from rangeline.prompts.conditions import STRATA, condition_prompt, conditions_for, parse_conditions
+from rangeline.prompts.condition_prompts import condition_prompt
+from rangeline.prompts.conditions import STRATA, conditions_for, parse_conditions
 from rangeline.records import ChatMessage, PromptRow
 
 SHIPPED = sorted((Path(__file__).resolve().parents[3] / "conditions").glob("*.yaml"))

@@ -19,6 +19,8 @@ VERSIONED = (
     "judge.max_missing_share=0.5",
     "warmup.epochs=1",
     "calibrate.trees=5",
+    "anchors.count=5",
+    "metric_head.width=64",
 )
 FREE = (
     "train.iterations=2",
@@ -69,6 +71,17 @@ def test_versioned_difference_has_a_workspace_of_its_own(root, assignment):
     assert (root / "workspaces").resolve() == workspace.root.parent
     assert config == open_workspace(workspace.root)[1]
     assert config != _choose(root)[1]
+
+
+def test_a_workspace_of_its_own_has_the_conditions(root):
+    """Condition files go along, from the root where it has them and else those of the project."""
+    workspace, _ = _choose(root, "seed=1")
+    shipped = {path.name for path in (PROJECT / "conditions").iterdir()}
+    assert shipped == {path.name for path in (workspace.root / "conditions").iterdir()}
+    (root / "conditions").mkdir()
+    (root / "conditions" / "mine.yaml").write_text("suite: s\n")
+    workspace, _ = _choose(root, "seed=2")
+    assert {"mine.yaml"} == {path.name for path in (workspace.root / "conditions").iterdir()}
 
 
 def test_every_versioned_section_is_covered_by_a_case():
