@@ -115,6 +115,13 @@ def push(workspace: Path, targets: Sequence[str] = ()) -> None:
     _run(workspace, "push", *targets)
 
 
+def locked_stages(workspace: Path) -> tuple[str, ...]:
+    """Return the names of the stages in `dvc.lock`: those that were run. No lock file gives none."""
+    path = workspace / "dvc.lock"
+    locked = yaml.safe_load(path.read_text(encoding="utf-8")) if path.is_file() else None
+    return tuple((locked or {}).get("stages", {}))
+
+
 def locked_outputs(workspace: Path) -> dict[str, str]:
     """Return the md5 of every stage output in `dvc.lock` by its path; folders have digests that end in `.dir`.
 

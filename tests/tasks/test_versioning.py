@@ -14,6 +14,7 @@ from tasks.versioning import (
     cached_original,
     ensure_repository,
     locked_outputs,
+    locked_stages,
     original_of,
     push,
     reproduce,
@@ -181,6 +182,8 @@ def test_locked_outputs_are_those_of_the_lock_file(workspace, tmp_path):
     assert {"one.txt", "folder"} == set(locked)
     assert locked["folder"].endswith(".dir")
     assert locked_outputs(tmp_path) == {}
+    assert ("one", "two") == locked_stages(workspace)
+    assert () == locked_stages(tmp_path)
 
 
 def test_originals_survive_the_corruption_of_working_files(workspace):

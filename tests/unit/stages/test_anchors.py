@@ -14,6 +14,7 @@ from rangeline.stages.anchor_rewards import require_current, score_by_anchor_con
 from rangeline.stages.anchor_shards import find_shard, load_anchors, load_head
 from rangeline.stages.data import read_pool
 from rangeline.stages.progress import silent
+from rangeline.stages.reward_quality import measure_quality
 from rangeline.stages.rewarding import RewardContext
 from rangeline.stages.tables import read_rollouts, read_table
 
@@ -245,3 +246,13 @@ def test_manifests_name_what_they_came_from(trained):
     head = read_manifest(trained.workspace.metric_head / MANIFEST_NAME)
     assert [digest_file(trained.workspace.anchors / MANIFEST_NAME)] == [ref.sha256 for ref in head.parents]
     assert yaml.safe_load(_conditions(trained).read_text())["suite"] == "reasoning_gym"
+
+
+def test_quality_of_the_score_is_measured_beside_other_rewards(copy):
+    """The evaluation pool has anchors by default, so that `reward-quality` can ask this source as well."""
+    result = measure_quality(
+        copy.workspace, copy.config, copy.workspace.warmup, ("anchor_contrast", "verifier"), silent
+    )
+    rows = {row["source"]: row for row in result.rows}
+    assert 0.0 == rows["anchor_contrast"]["missing_share"]
+    assert 0 <= rows["anchor_contrast"]["auc"] <= 1 == rows["verifier"]["auc"]
