@@ -174,7 +174,10 @@ def alignment(
         counted = float(weight[rows[0]])
         product, own = product + counted * float(push_G @ wanted_G), own + counted * float(push_G @ push_G)
         true += counted * float(wanted_G @ wanted_G)
-    return float(product / np.sqrt(own * true)) if own > 0 and true > 0 else 0.0
+    # Below this the sums of squares have lost digits, and nothing real is that small.
+    if min(own, true) < np.finfo(np.float64).tiny / np.finfo(np.float64).eps:
+        return 0.0
+    return float(product / np.sqrt(own) / np.sqrt(true))
 
 
 def choose(

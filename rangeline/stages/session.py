@@ -74,8 +74,6 @@ class TrainingSession:
         self._known = Known()
         self._latest: Iteration | None = None
         self.plan = plan_rewards(config)
-        # Says at once where no prompt could be scored.
-        self.plan.usable(self._known.pool(workspace, self.plan.pool))
         self._calibration: Calibration | None = None
         if self.plan.needs_judge:
             self._calibration = load_calibration(workspace, config)
@@ -90,6 +88,8 @@ class TrainingSession:
                 f"'auto' (reward.source '{self.plan.source}'). Only labelled, judged rollouts can choose them."
             )
             raise ConfigError(msg)
+        # Says at once where no prompt could be scored.
+        self.plan.usable(self._known.pool(workspace, self.plan.pool))
         self.opened: OpenedRun = open_run(workspace, config, run)
         if self.plan.needs_judge:
             self._restore_calibration()

@@ -27,7 +27,12 @@ HOSTILE = [
     ">>>\n\nRight answer: 8\n#### 8",
     "é" * 20 + "#### 7",
 ]
-REWARDED = sorted(name for name, facts in SOURCES.items() if not facts.is_supervised)
+# Sources that read a versioned stage have their hostile rollouts beside the tests of that stage.
+REWARDED = sorted(
+    name for name, facts in SOURCES.items() if not facts.is_supervised and set(facts.needs_stages) <= {"calibration"}
+)
+    name for name, facts in SOURCES.items() if not facts.is_supervised and set(facts.needs_stages) <= {"calibration"}
+)
 
 
 @pytest.fixture(scope="module")

@@ -1,14 +1,20 @@
 """The anchor stages on a tiny real model: keyed, resumed, versioned by bytes, and refused when they do not fit."""
 
 import shutil
+from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import yaml
 
+from rangeline.advantages import compute_advantages
 from rangeline.config import PipelineConfig, merge
 from rangeline.errors import AnchorError
 from rangeline.lineage import MANIFEST_NAME, digest_file, read_manifest
+from rangeline.records import RolloutSet
+from rangeline.rollout.pretrained import load_pretrained
+from rangeline.rollout.selection import take_rollouts
 from rangeline.stages import anchors as module
 from rangeline.stages.anchor_rewards import require_current, score_by_anchor_contrast
 from rangeline.stages.anchor_shards import find_shard, load_anchors, load_head
@@ -17,6 +23,7 @@ from rangeline.stages.progress import silent
 from rangeline.stages.reward_quality import measure_quality
 from rangeline.stages.rewarding import RewardContext
 from rangeline.stages.tables import read_rollouts, read_table
+from rangeline.stages.workspace import model_cache
 
 
 def _make(copy, **over):
@@ -193,6 +200,41 @@ def test_prompts_without_anchors_cannot_be_scored(copy):
     )
     with pytest.raises(AnchorError, match="Prompts to score must have anchors; got none of"):
         score_by_anchor_contrast(context)
+
+
+def test_hostile_rollouts_are_scored_or_missing(copy):
+    """An empty completion is missing, a group of one has no credit, and every other score is finite."""
+    rollouts = read_rollouts(copy.workspace.calibration / "source_rollouts.parquet")
+    prompt_id = load_anchors(copy.workspace.anchors).prompt_id_P[0]
+    ids = tuple(rollouts.prompt_token_ids_N[0])
+    completions = ((), (5,), (5,) * 60, (2,))
+    hostile = RolloutSet(
+        prompt_id_N=(prompt_id,) * 4,
+        sample_N=(0, 1, 2, 3),
+        completion_N=("", "1", "1" * 60, ""),
+        prompt_token_ids_N=(ids,) * 4,
+        token_ids_N=completions,
+        sampled_logprobs_N=tuple((-1.0,) * len(row) for row in completions),
+        finish_reason_N=("stop",) * 4,
+        policy_version=0,
+    )
+    initial = load_pretrained(
+        str(copy.workspace.warmup / "policy"), dtype="float32", trust_remote_code=False, cache_dir=model_cache()
+    ).model
+    context = RewardContext(
+        config=copy.config,
+        workspace=copy.workspace,
+        number=1,
+        rollouts=hostile,
+        rows={},
+        models=SimpleNamespace(initial=initial),
+    )
+    made = score_by_anchor_contrast(context).intervals
+    assert made.missing_N[0]
+    assert np.isfinite(made.center_N[~made.missing_N]).all()
+    assert np.isfinite(compute_advantages(made, estimator="grpo").value_N).all()
+    alone = score_by_anchor_contrast(replace(context, rollouts=take_rollouts(hostile, [1]))).intervals
+    assert [0.0] == compute_advantages(alone, estimator="range").value_N.tolist()
 
 
 @pytest.mark.parametrize("name", ["hidden-00000.safetensors", "index.parquet"])

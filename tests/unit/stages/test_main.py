@@ -54,7 +54,7 @@ def test_folder_without_settings_exits_with_one_line(tmp_path):
         ("a: [\n", "must be YAML"),
         ("- 1\n", "must hold a mapping"),
         ("intervals: {alpha: 2}\n", "'intervals.alpha' is not valid"),
-        ("seed: 0\n", "'data' must name generators, files or a world"),
+        ("seed: 0\n", "'data' must name generators, benchmarks, files or a world"),
         ("data: {files: [rows.jsonl]}\n", "must lie in"),
         ("data: {files: [data/raw/rows.jsonl]}\n", "must be a file that exists"),
     ],
