@@ -11,6 +11,10 @@ RESULT = "result.json"
 TIMINGS = "timings.json"
 
 
+_GIVING_UP = ("max_silent_iterations", "on_alarm", "keep_checkpoints")
+"""They say when a run is given up and what is kept of it; a run that reached its end is the same with any others."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Looks:
     """How runs are looked at."""
@@ -22,8 +26,10 @@ class Looks:
 
 def run_name(run: RunPlan, looks: Looks) -> str:
     """Return the name of a run's folder: equal settings give one name, so that a finished run is found again."""
+    config = run.config.model_dump(mode="json")
+    config["train"] = {name: value for name, value in config["train"].items() if name not in _GIVING_UP}
     settings = {
-        "config": run.config.model_dump(mode="json"),
+        "config": config,
         "rewards": run.method.rewards,
         "role": run.role,
         "looks": [looks.every, looks.validation_share],

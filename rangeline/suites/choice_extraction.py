@@ -20,27 +20,35 @@ _ADVERB = r"(?:(?:definitely|clearly|probably|most likely|simply|therefore|thus|
 _NOUN = r"(?:(?:option|choice|letter|answer|opción|opção|option|wahl|buchstabe) )?"
 _ANNOUNCEMENT = (
     rf"(?:(?<![a-zA-Z])(?:{ANSWER_WORDS})(?![a-zA-Z])(?: to [^.\n:]{{1,80}}?(?= is\b))?"
-    rf"(?: ?(?:(?:would|must|should|will) be|(?:{COPULAS})(?![a-zA-Z])))?(?: ?[:=\uff1a])?"
+    rf"(?: ?(?:(?:would|must|should|will) be|(?:{COPULAS})(?![a-zA-Z])))?(?: ?[-:=\uff1a])?"
     r"|\b(?:correct|right|best|true) (?:option|choice|letter|one|statement)(?: is)?:?"
     r"|\b(?:pick|choose|select|chose|go with|going with|went with|opt for|vote for)(?:ed|ing)?:?)[ \n]?"
 )
-_CHOICE_MARK = re.compile(rf"{_ANNOUNCEMENT}{_ADVERB}{_NOUN}[(\[\"'{{<]{{0,2}}([A-Za-z])(?![\w'\u2019])", re.IGNORECASE)
+_OPENING = r"[(\[\"'\u201c\u2018\u00ab\u300c{<]{0,2}"
+_CHOICE_MARK = re.compile(rf"{_ANNOUNCEMENT}{_ADVERB}{_NOUN}{_OPENING}([A-Za-z])(?![\w'\u2019])", re.IGNORECASE)
+_INSTEAD_MARK = re.compile(
+    rf"{_ANNOUNCEMENT}not {_NOUN}{_OPENING}[A-Za-z]\W{{1,3}}but (?:rather |instead )?"
+    rf"{_NOUN}{_OPENING}([A-Za-z])(?![\w'\u2019])",
+    re.IGNORECASE,
+)
 _TEXT_MARK = re.compile(rf"{_ANNOUNCEMENT}{_ADVERB}(?P<rest>\S[^\n]*)", re.IGNORECASE)
 _CHOICE_BOX = re.compile(r"\\boxed\{ ?(?:\\(?:text|mathrm|textbf|mathbf)\{)?[( ]{0,2}([A-Za-z])[). ]{0,2}\}")
 _TEXT_BOX = re.compile(r"\\boxed\{ ?(?:\\(?:text|mathrm|textbf|mathbf)\{)?([^{}]*)\}")
 _TAGGED = re.compile(r"<answer>\W{0,3}([A-Za-z])\W{0,3}</answer>", re.IGNORECASE)
 _CHOICE_NAMED = re.compile(
-    r"(?:\b[Oo]ption |\b[Cc]hoice |\b[Aa]nswer )?(?:\(([A-Z])\)|(?:(?<=[a-z] )|(?<![^\n]))([A-Z])) "
+    r"(?:\b[Oo]ption |\b[Cc]hoice |\b[Aa]nswer )?(?:\(([A-Z])\)|(?:(?<=[a-z,;] )|(?<![^\n]))([A-Z])) "
     r"(?:is|must be|has to be) (?:the |therefore |clearly )?(?:correct|right|best|true|answer)\b"
 )
 # "a" is an article and "I" a pronoun unless the sentence ends or turns after it; so is any small letter.
 _STANDS_ALONE = re.compile(
-    r"[)\].,;:!?}\"'*>]|\n|\Z| ?[-(]| (?:because|since|as|which|based|due|given)\b| \Z", re.IGNORECASE
+    r"[)\].,;:!?}\"'\u201d\u2019\u00bb\u300d*>]|\n|\Z| ?[-(]| (?:because|since|as|which|based|due|given)\b| \Z",
+    re.IGNORECASE,
 )
 _SECOND_CHOICE = re.compile(r"[)\]]?(?:,? or |,? and |/| or/and |, )[(\[]?[A-Z](?![\w'\u2019])(?! (?:am|think|will)\b)")
 _BARE_LETTER = re.compile(r"[(\[]?([A-Za-z])[)\].:]{0,2}")
 _LETTERED_LINE = re.compile(r"[(\[]?([A-Z])[)\].:]{1,2} ?\S")
-_LISTED_LINE = re.compile(rf"[(\[]?[A-Z]{_SECOND_CHOICE.pattern}")
+_EXPLAINED_LINE = re.compile(r"[(\[]?([A-HJ-Z])[)\]]?(?:,? (?:because|since)\b| - \S)")
+_LISTED_LINE = re.compile(rf"[(\[]?([A-Z]){_SECOND_CHOICE.pattern}")
 _LETTER_IN_PARENTHESES = re.compile(r"\(([A-Z])\)")
 _DENIED = re.compile(r"(?:not|never|n't)\b", re.IGNORECASE)
 
@@ -50,6 +58,7 @@ def _marks(plain: str) -> list[tuple[int, int, str]]:
     marks = [(match.start(1), match.end(), match[1]) for match in _CHOICE_BOX.finditer(plain)]
     marks += [(match.start(1), match.end(), match[1]) for match in _TAGGED.finditer(plain)]
     marks += [(match.start(), match.end(), match[1] or match[2]) for match in _CHOICE_NAMED.finditer(plain)]
+    marks += [(match.start(1), match.end(), match[1]) for match in _INSTEAD_MARK.finditer(plain)]
     for match in _CHOICE_MARK.finditer(plain):
         plain_capital = match[1].isupper() and match[1] not in "AI"
         if plain_capital or _STANDS_ALONE.match(plain, match.end()) or _SECOND_CHOICE.match(plain, match.end()):
@@ -137,7 +146,8 @@ def extract_choice(completion: str, num_options: int, options: Sequence[str] = (
     if bare and _BARE_LETTER.fullmatch(lines[0]):
         return _one_choice(bare[:1], allowed)
     lettered = [match[1] for line in lines if (match := _LETTERED_LINE.match(line))]
-    lettered += [match[0][-1] for line in lines if (match := _LISTED_LINE.match(line))]
+    lettered += [match[1] for line in lines if (match := _EXPLAINED_LINE.match(line))]
+    lettered += [letter for line in lines if (match := _LISTED_LINE.match(line)) for letter in (match[1], match[0][-1])]
     if bare or lettered:
         return _one_choice(bare + lettered, allowed)
     return _one_choice(_LETTER_IN_PARENTHESES.findall(plain), allowed)

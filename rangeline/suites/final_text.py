@@ -19,7 +19,8 @@ _TURN_END = re.compile(
 _SOLUTION_TAGS = re.compile(r"<\|(?:begin|end)_of_solution\|>")
 
 ANSWER_WORDS = (
-    "answer|antwort|lösung|ergebnis|réponse|reponse|résultat|respuesta|resultado|risposta|risultato|resposta|antwoord|"
+    "answer|antwort|lösung|ergebnis|réponse(?: finale)?|reponse(?: finale)?|résultat|respuesta(?: final)?|"
+    "resultado|risposta(?: finale)?|risultato|resposta(?: final)?|antwoord|"
     "svar|odpowiedź|odpověď|vastaus|válasz|răspuns|ответ|відповідь|απάντηση|cevap|yan\u0131t|jawaban|đáp án|jibu|"
     "答案|答え|解答|답|정답|الإجابة|الجواب|תשובה|उत्तर|উত্তর|คำตอบ|సమాధానం|result|solution|choice"
 )

@@ -102,6 +102,17 @@ CHOICES = {
         ("I would go with C.", 4, "C"),
         ("So (B) is correct.", 4, "B"),
         ("B is the correct answer.", 4, "B"),
+        ("So, B is the answer", 4, "B"),
+        ("A is incorrect, B is correct", 4, "B"),
+        ("The answer is not A but B", 4, "B"),
+        ("B, because it is larger", 4, "B"),
+        ("B - the larger one", 4, "B"),
+    ],
+    "quotes and dashes": [
+        ("My answer is: \u201cB\u201d", 4, "B"),
+        ("ANSWER - B", 4, "B"),
+        ("Answer \u2013 B", 4, "B"),
+        ("I - as a model - cannot say", 10, None),
     ],
     "letters of no option": [("The answer is F", 4, None), ("Error: rate limited", 4, None), ("Answer: J", 9, None)],
     "other languages": [
@@ -111,6 +122,7 @@ CHOICES = {
         ("réponse : (D)", 4, "D"),
     ],
     "two at once": [("Answer: B or C", 4, None), ("Answer: B, C", 4, None), ("(A) or (B)", 4, None)],
+    "two at once, without a mark": [(f"A{between}B", 4, None) for between in (" or ", " and ", ", ", "/")],
     "thinking is no answer": [("<think>Answer: A</think>Answer: B", 4, "B"), ("<think>Answer: A", 4, None)],
 }
 OPTIONS = ["London", "Paris", "New York", "York", "neither of them"]

@@ -31,8 +31,6 @@ HOSTILE = [
 REWARDED = sorted(
     name for name, facts in SOURCES.items() if not facts.is_supervised and set(facts.needs_stages) <= {"calibration"}
 )
-    name for name, facts in SOURCES.items() if not facts.is_supervised and set(facts.needs_stages) <= {"calibration"}
-)
 
 
 @pytest.fixture(scope="module")
