@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from rangeline.config import PipelineConfig
 from rangeline.errors import ConfigError
 from rangeline.lineage import digest_bytes, digest_json, write_json
 from rangeline.policy.supervised import SupervisedRow
@@ -24,6 +25,7 @@ from rangeline.stages.comparison_plan import Role, RunPlan
 from rangeline.stages.comparison_rows import row_of
 from rangeline.stages.comparison_runs import RESULT, TIMINGS, Looks, result_path
 from rangeline.stages.data import read_pool, read_world
+from rangeline.stages.estimator import RECENT_ITERATIONS, is_open
 from rangeline.stages.evaluation import reference_probabilities, reference_rows
 from rangeline.stages.iteration import Iteration
 from rangeline.stages.judging import encode_rows, plan_of, verify_rollouts
@@ -36,6 +38,13 @@ from rangeline.stages.workspace import Workspace
 _ROWS = "rows.json"
 _KEPT_ITERATIONS = 4
 """Kept before a checkpoint: a resumed run looks back for silent iterations, the monitor's state and a manifest."""
+
+
+def kept_iterations(config: PipelineConfig) -> int:
+    """Return how many iterations before a checkpoint a resumed run looks back to, audits of its window included."""
+    window = config.intervals.adapt_window if config.intervals.adapt != "none" else 0
+    recent = RECENT_ITERATIONS if is_open(config.advantages) else 0
+    return max(_KEPT_ITERATIONS, window, recent)
 
 
 def is_validation(prompt_id: str, share: float) -> bool:
@@ -170,7 +179,8 @@ class RunRecord:
         if not self._looks.keep_files:
             every = self._run.config.train.checkpoint_every
             saved = number - number % every
-            for old in range(saved - every - _KEPT_ITERATIONS, saved - _KEPT_ITERATIONS + 1):
+            kept = kept_iterations(self._run.config)
+            for old in range(max(1, saved - every - kept), saved - kept + 1):
                 shutil.rmtree(self._session.opened.folder.iteration(old), ignore_errors=True)
 
     def _look(self) -> dict[str, Any]:

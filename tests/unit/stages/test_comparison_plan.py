@@ -3,9 +3,9 @@
 import pytest
 import yaml
 
-from rangeline.config import merge
+from rangeline.config import PipelineConfig, merge
 from rangeline.errors import ConfigError
-from rangeline.stages.comparing import is_validation
+from rangeline.stages.comparing import is_validation, kept_iterations
 from rangeline.stages.comparison_jobs import choose_rates, lay_out
 from rangeline.stages.comparison_plan import plan_run, preset, read_plan
 from rangeline.stages.comparison_runs import Looks, run_name
@@ -80,6 +80,32 @@ def test_runs_are_found_again_by_their_settings(tmp_path):
     assert name() == name(wider)
     others = [name(rate=0.5), name(rate=0.5, role="validation"), name(seed=2), name(method=plan.methods[1])]
     assert 5 == len({name(), *others})
+
+
+def test_a_run_that_reached_its_end_is_found_whenever_others_are_given_up(tmp_path):
+    """What only says when a run is given up, or what is kept of it, is no part of its name; what it computes is."""
+    looks = Looks(every=2, validation_share=0.2, keep_files=False)
+    plan, base = read_plan(_plan(tmp_path))
+
+    def name(**train):
+        values = merge(base, {"train": train})
+        return run_name(plan_run(plan, values, design="default", seed=1, method=plan.methods[0], role="test"), looks)
+
+    assert name() == name(max_silent_iterations=80) == name(on_alarm="continue") == name(keep_checkpoints=5)
+    assert name() != name(prompts_per_iteration=3)
+
+
+@pytest.mark.parametrize(
+    ("over", "expected"),
+    [
+        ({"intervals": {"adapt": "audit_window", "adapt_window": 30}}, 30),
+        ({"intervals": {"adapt": "none", "adapt_window": 30}}, 4),
+        ({"intervals": {"adapt": "none"}, "advantages": {"estimator": "auto"}}, 20),
+    ],
+)
+def test_iterations_that_a_resumed_run_looks_back_to_are_kept(over, expected):
+    """As many stay before a checkpoint as the audit window and the choice of the estimator read."""
+    assert expected == kept_iterations(PipelineConfig.model_validate(over))
 
 
 def test_seeds_share_a_workspace_over_methods_and_tuning_has_its_own(tmp_path):
