@@ -46,7 +46,7 @@ bench-intervals: .venv/test.ok .venv-bench/ok ## Seconds and memory of weighted 
 bench-trl: .venv-trl/ok ## TRL's GRPOTrainer fed Range-GRPO advantages: same loss and gradient, or exit 1
 	OMP_NUM_THREADS=1 PYTHONPATH=$(CURDIR) .venv-trl/bin/python -m benchmarks.trl_parity.run
 
-table1: .venv/demo.ok ## Eight methods, six designs, ten or five seeds: tables and curves (25 minutes, 2 cores)
+table1: .venv/demo.ok ## Nine methods, six designs, ten or five seeds: tables and curves (30 minutes, 2 cores)
 	$(BIN)/rangeline compare configs/compare/table1.yaml --copy-to benchmarks/results
 
 bench-rrpo: .venv/test.ok ## Does the anchor contrast rank right answers above wrong ones (after `rangeline calibrate`)
