@@ -161,7 +161,7 @@ def make_toy(root, **over):
     workspace, config = open_workspace(root)
     for stage in (data.generate, data.ingest, data.split):
         stage(workspace, config)
-    for slow in (warmup, calibration.calibrate, calibration.anchors):
+    for slow in (warmup, calibration.calibrate):
         slow(workspace, config, silent)
     return workspace, config
 

@@ -15,13 +15,10 @@ from rangeline.conformal.coverage import covered_N
 from rangeline.evaluation.comparison_statistics import count_flips
 from rangeline.lineage import write_json
 from rangeline.records import FloatArray, RolloutSet
-from rangeline.stages.iteration import Iteration
+from rangeline.stages.iteration import JUDGED, Iteration
 from rangeline.stages.tables import read_intervals, read_rollouts, read_table
 from rangeline.suites.candidate_choice import CandidateChoice, candidates_of
 from rangeline.suites.candidate_world import World
-
-JUDGED = "judged_intervals.parquet"
-"""Where the judge's intervals of the policy share lie when a comparison trains on other rewards."""
 
 
 def true_rewards(world: World, iteration: Iteration, share: str, rollouts: RolloutSet) -> FloatArray:
