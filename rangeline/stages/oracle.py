@@ -22,7 +22,7 @@ from rangeline.suites.candidate_world import World
 
 
 def true_rewards(world: World, iteration: Iteration, share: str, rollouts: RolloutSet) -> FloatArray:
-    """Return the true reward of every rollout of a share; NaN where no answer could be read."""
+    """Return the true reward of every rollout of a share; NaN where it was cut off before an answer, 0 without one."""
     suite, rows = CandidateChoice(), {row.prompt_id: row for row in iteration.rows[share]}
     rewards = {prompt_id: world.rewards(candidates_of(rows[prompt_id])) for prompt_id in set(rollouts.prompt_id_N)}
     truth_N = np.full(len(rollouts), np.nan)
