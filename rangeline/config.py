@@ -207,6 +207,13 @@ class AdvantageConfig(Section):
         "none", description="Give advantages the midpoint's RMS: never, as the first batch asks, or each batch"
     )
 
+    @model_validator(mode="after")
+    def _keeps_the_factor_of_one_estimator(self) -> "AdvantageConfig":
+        if self.estimator == "auto" and self.advantage_scale == "match_initial":
+            msg = "advantage_scale must be none or match_batch with estimator auto: a first factor fits one estimator"
+            raise ValueError(msg)
+        return self
+
 
 class ObjectiveConfig(Section):
     """The policy objective and its optimiser."""

@@ -122,6 +122,8 @@ def header(design: DesignSummary) -> list[str]:
 def finding(design: DesignSummary, confidence: float) -> str:
     """Say in one sentence how the reference stands against the best scalar reduction."""
     best = design.best_scalar
+    if all(item.method != design.reference for item in design.methods):
+        return f"{design.reference} has no result here, and nothing can be compared with it."
     if best is None or best.difference is None:
         return f"{design.reference} has no scalar reduction to be compared with here."
     difference = best.difference

@@ -27,9 +27,9 @@ from rangeline.stages.comparison_runs import RESULT, TIMINGS, Looks, result_path
 from rangeline.stages.data import read_pool, read_world
 from rangeline.stages.estimator import RECENT_ITERATIONS, is_open
 from rangeline.stages.evaluation import reference_probabilities, reference_rows
-from rangeline.stages.iteration import Iteration
+from rangeline.stages.iteration import JUDGED, Iteration
 from rangeline.stages.judging import encode_rows, plan_of, verify_rollouts
-from rangeline.stages.oracle import JUDGED, true_rewards
+from rangeline.stages.oracle import true_rewards
 from rangeline.stages.progress import Progress
 from rangeline.stages.session import TrainingSession
 from rangeline.stages.tables import read_intervals, read_rollouts, write_intervals

@@ -23,10 +23,15 @@ from rangeline.config import (
     read_settings,
 )
 from rangeline.errors import ConfigError
+from rangeline.stages.rewarding import plan_rewards
 
 Rewards = Literal["judge", "oracle", "random"]
 Role = Literal["test", "validation"]
+Seed = Annotated[int, Field(strict=True)]
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,39}$")]
+
+SHARED_TRAIN = ("iterations", "prompts_per_iteration", "ratio_prompts", "audit_prompts", "labelled_prompts")
+"""Of the training settings, those that make up a run's budget of rollouts and of labels."""
 
 _REDUCTIONS = {"lb": "lower", "mid": "middle", "ub": "upper"}
 _RANGE_NAME = re.compile(r"range-(reciprocal|reciprocal_squared|exponential|gaussian)-(\d*\.?\d+)")
@@ -51,13 +56,13 @@ class DesignPlan(Section):
     """One set of data; its own seeds where they differ."""
 
     settings: dict[str, Any] = Field(default_factory=dict)
-    seeds: tuple[int, ...] = Field((), description="Empty: the plan's")
+    seeds: tuple[Seed, ...] = Field((), description="Empty: the plan's")
 
 
 class TuningPlan(Section):
     """How each method's learning rate is chosen: on the validation prompts of seeds that are not reported."""
 
-    seeds: tuple[int, ...] = Field(min_length=1)
+    seeds: tuple[Seed, ...] = Field(min_length=1)
     grid: tuple[Positive, ...] = Field(min_length=2)
     designs: tuple[str, ...] = Field((), description="Designs that are tuned on; empty: all of them, each by itself")
 
@@ -69,7 +74,7 @@ class ComparisonPlan(Section):
     description: str = ""
     config: str | None = Field(None, description="Settings file beside the plan, laid over the workspace's")
     settings: dict[str, Any] = Field(default_factory=dict, description="Laid over those")
-    seeds: tuple[int, ...] = Field(min_length=1)
+    seeds: tuple[Seed, ...] = Field(min_length=1)
     methods: tuple[MethodPlan, ...] = Field(min_length=1, description="Presets by name, or name and settings")
     reference: str = Field("range", description="The method that the others are subtracted from")
     designs: dict[Name, DesignPlan] = Field(default_factory=lambda: {"default": DesignPlan()}, min_length=1)
@@ -93,6 +98,7 @@ class ComparisonPlan(Section):
         if twice:
             msg = f"methods must have distinct names; got '{twice[0]}' twice"
             raise ValueError(msg)
+        self._require_distinct()
         if self.reference not in names:
             msg = f"'reference' must be one of the methods {', '.join(names)}"
             raise ValueError(msg)
@@ -105,6 +111,18 @@ class ComparisonPlan(Section):
                 msg = f"tuning designs must be designs of the plan; got '{unknown[0]}'"
                 raise ValueError(msg)
         return self
+
+    def _require_distinct(self) -> None:
+        """Refuse a repeated seed: it would count as two, and standard errors and intervals come out too small."""
+        lists = {
+            "seeds": self.seeds,
+            **{f"seeds of design '{name}'": item.seeds for name, item in self.designs.items()},
+        }
+        tuned = {"tuning seeds": self.tuning.seeds, "tuning grid": self.tuning.grid} if self.tuning else {}
+        for name, values in {**lists, **tuned}.items():
+            if twice := sorted({value for value in values if values.count(value) > 1}):
+                msg = f"{name} must be distinct; got {twice[0]} twice"
+                raise ValueError(msg)
 
     def seeds_of(self, design: str) -> tuple[int, ...]:
         """Return the reported seeds of a design."""
@@ -223,7 +241,8 @@ def plan_run(
     Raises
     ------
     ConfigError
-        The settings are not valid, or the method changes those of the data, which all methods share.
+        The settings are not valid, or the method changes what all methods share: data, budget, held-out prompts, the
+        promised coverage, and that a judge is asked.
     """
     source = f"{plan.name}: {design}, {method.name}"
     own = build_config(run_settings(plan, base, design, seed), source=source)
@@ -232,8 +251,22 @@ def plan_run(
     if rate is not None:
         values = merge(values, {"objective": {"learning_rate": rate}})
     config = build_config(values, source=source)
-    for name in VERSIONED_SECTIONS:
-        if getattr(config, name) != getattr(own, name):
+    _require_shared(method, config, own, source)
+    return RunPlan(design=design, seed=seed, method=method, config=config, role=role)
+
+
+def _require_shared(method: MethodPlan, config: PipelineConfig, own: PipelineConfig, source: str) -> None:
+    """Refuse before anything is spent what the tables would refuse at the end, or compare though it is not alike."""
+    shared = {name: (getattr(config, name), getattr(own, name)) for name in (*VERSIONED_SECTIONS, "evaluate")}
+    shared |= {f"train.{name}": (getattr(config.train, name), getattr(own.train, name)) for name in SHARED_TRAIN}
+    shared["intervals.alpha"] = (config.intervals.alpha, own.intervals.alpha)
+    for name, (asked, common) in shared.items():
+        if asked != common:
             msg = f"Method '{method.name}' must leave '{name}' as it is ({source}): methods share it. Make it a design."
             raise ConfigError(msg)
-    return RunPlan(design=design, seed=seed, method=method, config=config, role=role)
+    if not plan_rewards(config).needs_judge:
+        msg = (
+            f"Method '{method.name}' must learn from rewards of the judge, whose intervals are compared; got reward "
+            f"source '{config.reward.source}' ({source}). Compare it by runs of its own."
+        )
+        raise ConfigError(msg)

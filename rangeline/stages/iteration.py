@@ -58,6 +58,8 @@ from rangeline.stages.tables import (
 from rangeline.stages.workspace import Workspace
 
 SHARES = ("policy", "ratio", "audit")
+JUDGED = "judged_intervals.parquet"
+"""Where the judge's intervals of the policy share lie when a comparison trains on other rewards."""
 
 
 def pick_rows(rows: Sequence[PromptRow], count: int, *, seed: int, purpose: str, iteration: int) -> list[PromptRow]:
@@ -388,7 +390,7 @@ class Iteration:
         # The gate is the pipeline's; not every iteration recalibrates, is evaluated, ends with a checkpoint, or has a
         # source that keeps a state.
         optional = ["checkpoint.json", "gate.json", "monitor.json", "recalibration.parquet", *MEASURED]
-        optional += ["reward.json", "reward_state.json", "taught.parquet", "adaptation.json", "choice.json"]
+        optional += ["reward.json", "reward_state.json", "taught.parquet", "adaptation.json", "choice.json", JUDGED]
         names += [name for name in optional if (self.folder / name).is_file()]
         facts: dict[str, Any] = {"run": self.run.name, "iteration": self.number}
         if judged:

@@ -15,17 +15,14 @@ from rangeline.conformal.coverage import covered_N
 from rangeline.evaluation.comparison_statistics import count_flips
 from rangeline.lineage import write_json
 from rangeline.records import FloatArray, RolloutSet
-from rangeline.stages.iteration import Iteration
+from rangeline.stages.iteration import JUDGED, Iteration
 from rangeline.stages.tables import read_intervals, read_rollouts, read_table
 from rangeline.suites.candidate_choice import CandidateChoice, candidates_of
 from rangeline.suites.candidate_world import World
 
-JUDGED = "judged_intervals.parquet"
-"""Where the judge's intervals of the policy share lie when a comparison trains on other rewards."""
-
 
 def true_rewards(world: World, iteration: Iteration, share: str, rollouts: RolloutSet) -> FloatArray:
-    """Return the true reward of every rollout of a share; NaN where no answer could be read."""
+    """Return the true reward of every rollout of a share; NaN where it was cut off before an answer, 0 without one."""
     suite, rows = CandidateChoice(), {row.prompt_id: row for row in iteration.rows[share]}
     rewards = {prompt_id: world.rewards(candidates_of(rows[prompt_id])) for prompt_id in set(rollouts.prompt_id_N)}
     truth_N = np.full(len(rollouts), np.nan)

@@ -218,3 +218,11 @@ def test_overlap_and_cap_out_of_range_are_refused(values, message):
     """Unknown diagnostics and consequences, limits that cannot be meant and caps without effect are named."""
     with pytest.raises(ConfigError, match=message):
         build_config(values, source="test")
+
+
+def test_a_first_factor_is_kept_for_one_estimator_alone():
+    """An estimator that is chosen anew would be given the factor of another; matching every batch is for it."""
+    with pytest.raises(ConfigError, match="advantage_scale must be none or match_batch with estimator auto"):
+        build_config({"advantages": {"estimator": "auto", "advantage_scale": "match_initial"}}, source="s")
+    for allowed in ({"estimator": "auto", "advantage_scale": "match_batch"}, {"advantage_scale": "match_initial"}):
+        assert build_config({"advantages": allowed}, source="s").advantages.estimator in ("auto", "range")

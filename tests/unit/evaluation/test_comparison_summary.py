@@ -84,6 +84,24 @@ def test_curves_go_by_look():
 def test_best_scalar_is_the_best_reduction_and_never_the_reference():
     """Only reductions of the judge's intervals to points are scalar."""
     assert "mid-dr_grpo" == _summary().best_scalar.method
+    lower = [_run("lb-dr_grpo", seed, value, estimator="dr_grpo") for seed, value in enumerate([0.1, 0.2, 0.3])]
+    design = _summary([*_runs(), *lower], methods=["range", "mid-dr_grpo", "lb-dr_grpo"], reference="mid-dr_grpo")
+    assert "lb-dr_grpo" == design.best_scalar.method
+    assert "the best scalar reduction, lb-dr_grpo: +30.0 points" in markdown(_comparison(design))
+
+
+def test_a_scalar_that_finished_on_easy_seeds_alone_is_not_the_best_for_it():
+    """Means over unlike seeds do not rank methods: each is held against the reference on the seeds that both have."""
+    easy = _run("ub-dr_grpo", 2, 0.55, estimator="dr_grpo")  # above the mean of mid-dr_grpo, and 15 points below range
+    design = _summary([*_runs(), easy], methods=["range", "mid-dr_grpo", "ub-dr_grpo"])
+    assert "mid-dr_grpo" == design.best_scalar.method
+
+
+def test_a_reference_without_a_result_is_said_to_have_none():
+    """Where the reference failed on all seeds, the finding says so and blames no other method."""
+    text = markdown(_comparison(_summary(_runs()[3:])))
+    assert "range has no result here" in text
+    assert "no scalar reduction" not in text
 
 
 @pytest.mark.parametrize(

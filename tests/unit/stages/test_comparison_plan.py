@@ -51,6 +51,11 @@ def test_the_eight_methods_of_the_table_differ():
         ),
         ({"seeds": []}, "Setting 'seeds' of the plan is not valid"),
         ({"pairs": 3}, "Setting 'pairs' of the plan is not valid"),
+        ({"seeds": [1, 2, 1]}, "seeds must be distinct; got 1 twice"),
+        ({"designs": {"far": {"seeds": [3, 3]}}}, "seeds of design 'far' must be distinct; got 3 twice"),
+        ({"tuning": {"seeds": [7, 7], "grid": [0.1, 0.2]}}, "tuning seeds must be distinct; got 7 twice"),
+        ({"tuning": {"seeds": [7], "grid": [0.1, 0.1]}}, "tuning grid must be distinct; got 0.1 twice"),
+        ({"seeds": [True, 2]}, "Setting 'seeds.0' of the plan is not valid"),
     ],
 )
 def test_plans_that_cannot_be_meant_are_refused(tmp_path, over, says):
@@ -65,6 +70,36 @@ def test_methods_may_not_change_what_they_share(tmp_path):
     plan, base = read_plan(_plan(tmp_path, methods=["range", method]))
     with pytest.raises(ConfigError, match="Method 'long' must leave 'sampling' as it is"):
         plan_run(plan, base, design="default", seed=1, method=plan.methods[1], role="test")
+
+
+@pytest.mark.parametrize(
+    ("settings", "named"),
+    [
+        ({"train": {"iterations": 9}}, "train.iterations"),
+        ({"train": {"prompts_per_iteration": 9}}, "train.prompts_per_iteration"),
+        ({"train": {"ratio_prompts": 9}}, "train.ratio_prompts"),
+        ({"train": {"audit_prompts": 9}}, "train.audit_prompts"),
+        ({"train": {"labelled_prompts": 9}}, "train.labelled_prompts"),
+        ({"evaluate": {"samples": 9}}, "evaluate"),
+        ({"intervals": {"alpha": 0.3}}, "intervals.alpha"),
+        ({"seed": 9}, "seed"),
+    ],
+)
+def test_methods_may_not_change_their_budget_or_what_they_are_measured_by(tmp_path, settings, named):
+    """Unequal budgets, labels, held-out measurements or promised coverage are refused before a rollout is drawn."""
+    plan, base = read_plan(_plan(tmp_path, methods=["range", {"name": "more", "settings": settings}]))
+    with pytest.raises(ConfigError, match=f"Method 'more' must leave '{named}' as it is"):
+        plan_run(plan, base, design="default", seed=1, method=plan.method("more"), role="test")
+
+
+@pytest.mark.parametrize("source", ["majority", "verifier", "reference_probability"])
+def test_methods_without_a_judge_are_refused(tmp_path, source):
+    """Where no judge is asked there are no intervals, no ratio share and no coverage to compare."""
+    plan, base = read_plan(
+        _plan(tmp_path, methods=["range", {"name": "own", "settings": {"reward": {"source": source}}}])
+    )
+    with pytest.raises(ConfigError, match=f"must learn from rewards of the judge.*'{source}'"):
+        plan_run(plan, base, design="default", seed=1, method=plan.method("own"), role="test")
 
 
 def test_runs_are_found_again_by_their_settings(tmp_path):
