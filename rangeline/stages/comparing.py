@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from rangeline.config import IntervalConfig
 from rangeline.errors import ConfigError
 from rangeline.lineage import digest_bytes, digest_json, write_json
 from rangeline.policy.supervised import SupervisedRow
@@ -36,6 +37,11 @@ from rangeline.stages.workspace import Workspace
 _ROWS = "rows.json"
 _KEPT_ITERATIONS = 4
 """Kept before a checkpoint: a resumed run looks back for silent iterations, the monitor's state and a manifest."""
+
+
+def kept_iterations(settings: IntervalConfig) -> int:
+    """Return how many iterations before a checkpoint must keep their files: the repair reads a window of audits."""
+    return max(_KEPT_ITERATIONS, settings.adapt_window if settings.adapt != "none" else 0)
 
 
 def is_validation(prompt_id: str, share: float) -> bool:
@@ -170,7 +176,8 @@ class RunRecord:
         if not self._looks.keep_files:
             every = self._run.config.train.checkpoint_every
             saved = number - number % every
-            for old in range(saved - every - _KEPT_ITERATIONS, saved - _KEPT_ITERATIONS + 1):
+            oldest = saved - kept_iterations(self._run.config.intervals)
+            for old in range(oldest - every, oldest + 1):
                 shutil.rmtree(self._session.opened.folder.iteration(old), ignore_errors=True)
 
     def _look(self) -> dict[str, Any]:
