@@ -214,3 +214,24 @@ def test_judged_run_keeps_its_coverage(copy):
     run = _train(copy, "student_t", "peer", iterations=1, train={"max_silent_iterations": 5})
     metrics = json.loads((run.iteration(1) / "metrics.json").read_text())
     assert metrics["coverage/empirical"] is not None
+
+
+def test_a_source_draws_further_prompts_of_its_own_only(copy):
+    """Where sources share the prompts, a refill never hands a source a prompt that belongs to another."""
+    rule = {"filter": {"record_from": 1, "filter_from": 2, "max_refills": 2}}
+    reward = {"labelled_source": "reference_probability", "reference_probability": rule}
+    train = {"labelled_prompts": 4, "max_silent_iterations": 5}
+    run = _train(copy, "majority", "mixed", iterations=1, reward=reward, train=train)
+    path = run.iteration(1) / "reward_state.json"
+    state = json.loads(path.read_text())
+    state["reference_probability"]["filter"]["recorded"] = [0.5]
+    path.write_text(json.dumps(state))
+    _train(copy, "majority", "mixed", reward=reward, train=train)
+    labelled = {row.prompt_id for row in read_pool(copy.workspace, "warmup")}
+    table = read_table(run.iteration(2) / "policy_intervals.parquet").to_pydict()
+    owned = {p for p, name in zip(table["prompt_id"], table["source"], strict=True) if name == "reference_probability"}
+    assert owned
+    assert owned <= labelled
+    facts = json.loads((run.iteration(2) / "reward.json").read_text())
+    assert 0 < facts["reward/reference_probability/filter_threshold"]
+    assert 4 == facts["reward/reference_probability/drawn_prompts"]
