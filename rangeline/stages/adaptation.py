@@ -1,8 +1,9 @@
 """Repair of coverage along a run: what the audits of earlier iterations say about the intervals of this one.
 
-An iteration's intervals use audits of iterations before it, never its own, so its coverage is measured on prompts that
-had no part in them. Everything is read from the folders of earlier iterations: a resumed run repeats every byte. A
-recalibration starts the repair anew, since its calibration set is those very audits.
+An iteration's intervals use audits of iterations before it, never its own, and a prompt that was audited before is
+bounded without its own rows, so that coverage is measured on prompts that had no part in their intervals. Everything is
+read from the folders of earlier iterations: a resumed run repeats every byte. A recalibration starts the repair anew,
+since its calibration set is those very audits.
 """
 
 import json

@@ -8,7 +8,7 @@ judgments, density ratio, intervals of the audit share and coverage: nothing was
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
@@ -233,7 +233,7 @@ class Iteration:
                 self.reward(models, judged=intervals, progress=progress)
             else:
                 widened_N = intervals.unbounded_N & ~made[share].unbounded_N
-                write_intervals(self.folder / f"{share}_intervals.parquet", intervals, widened=widened_N)
+                write_intervals(self.folder / f"{share}_intervals.parquet", intervals, widened=widened_N.tolist())
 
     def reward(
         self, models: RewardModels | None, *, judged: RewardIntervals | None = None, progress: Progress = silent
@@ -252,8 +252,9 @@ class Iteration:
             progress=progress,
         )
         # Judged rollouts are those that were judged: nothing is drawn beyond them.
-        draws = models is not None and judged is None
-        draw_for = partial(self._draw_for, models, progress) if draws else draw_nothing_for
+        draw_for: Callable[[str], Draw] = draw_nothing_for
+        if models is not None and judged is None:
+            draw_for = partial(self._draw_for, models, progress)
         write_share(self.folder, reward_share(self.plan, SCORERS, context, self._former_states(), draw_for=draw_for))
 
     def _former_states(self) -> dict[str, Any]:
