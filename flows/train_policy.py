@@ -3,9 +3,9 @@
 A killed run goes on from its last complete iteration when the same command is given again. When the gate closes,
 the iteration does not update the policy until `on_alarm` says what to do: continue and mark it, pause for a person,
 recalibrate on the audited rollouts, or stop. Overlap rules whose consequence is to recalibrate or to stop close the
-gate too, and are followed whatever `on_alarm` says. With a reward source that asks no judge there are no intervals: the
-iteration samples, scores and updates, and coverage is reported as not measured. Anchors and metric head are made first
-where a reward source needs them.
+gate too, and are followed whatever `on_alarm` says, unless it stops the run first.
+With a reward source that asks no judge there are no intervals: the iteration samples, scores and updates, and
+coverage is reported as not measured. Anchors and metric head are made first where a reward source needs them.
 """
 
 from prefect import flow

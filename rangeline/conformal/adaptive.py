@@ -190,6 +190,18 @@ def blend(
     )
 
 
+def leave_out(blended: BlendedCalibration, prompt_id: str) -> BlendedCalibration:
+    """Return the calibration without the rows of one prompt, for the intervals of that prompt; weights stay."""
+    keep = np.array([other != prompt_id for other in blended.rows.prompt_id_C], dtype=bool)
+    first_recent = len(keep) - blended.num_recent
+    return replace(
+        blended,
+        rows=without_prompts(blended.rows, (prompt_id,)),
+        log_discount_C=blended.log_discount_C[keep],
+        num_recent=int(np.count_nonzero(keep[first_recent:])),
+    )
+
+
 def join_calibration(parts: Sequence[CalibrationSet]) -> CalibrationSet:
     """Return the rows of several sets as one, in their order; none, or sets of other coordinates: CalibrationError."""
     widths = {part.levels_CK.shape[1] for part in parts}

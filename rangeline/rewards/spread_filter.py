@@ -27,7 +27,7 @@ class FilterState:
     ema: float | None = None
     """None until the first iteration that filters."""
     previous: float | None = None
-    """Mean group std of the iteration before."""
+    """Mean group std of the iteration before; None where no group of it had one."""
 
     def to_json(self) -> dict[str, Any]:
         """Return JSON values."""
@@ -81,7 +81,8 @@ def observe(
     """
     known = [value for value in spreads if value is not None and np.isfinite(value)]
     if number < record_from or not known:
-        return FilterState(recorded=state.recorded, ema=state.ema, previous=state.previous)
+        # What an earlier iteration measured has moved the EMA once, and must not do so again.
+        return FilterState(recorded=state.recorded, ema=state.ema, previous=None)
     mean = float(np.mean(known))
     recorded = (*state.recorded, mean) if number < filter_from else state.recorded
     return FilterState(recorded=recorded, ema=state.ema, previous=mean)

@@ -1,8 +1,9 @@
 """Repair of coverage along a run: what the audits of earlier iterations say about the intervals of this one.
 
-An iteration's intervals use audits of iterations before it, never its own, so its coverage is measured on prompts that
-had no part in them. Everything is read from the folders of earlier iterations: a resumed run repeats every byte. A
-recalibration starts the repair anew, since its calibration set is those very audits.
+An iteration's intervals use audits of iterations before it, never its own, and a prompt that was audited before is
+bounded without its own rows, so that coverage is measured on prompts that had no part in their intervals. Everything is
+read from the folders of earlier iterations: a resumed run repeats every byte. A recalibration starts the repair anew,
+since its calibration set is those very audits.
 """
 
 import json
@@ -16,6 +17,7 @@ from rangeline.conformal.adaptive import (
     AdaptiveLevel,
     BlendedCalibration,
     blend,
+    leave_out,
     start_level,
     update_level,
     without_prompts,
@@ -24,7 +26,9 @@ from rangeline.conformal.density_ratio import DensityRatio
 from rangeline.conformal.intervals import CalibrationSet
 from rangeline.conformal.misses import missed_by_prompt
 from rangeline.lineage import write_json
-from rangeline.records import BoolArray
+from rangeline.records import BoolArray, JudgmentTable, RewardIntervals
+from rangeline.rewards.judge_interval import judge_intervals
+from rangeline.rewards.source import assemble_intervals, take_intervals
 from rangeline.stages.calibration import Calibration, calibration_rows, read_truth
 from rangeline.stages.run import RunFolder
 from rangeline.stages.tables import read_judgments
@@ -121,6 +125,34 @@ def repair_of(
         level=_level(run, number, settings.alpha),
         blended=blend(calibration.calibration, parts, ratio=ratio, discount=settings.adapt_discount),
     )
+
+
+def bound_states(judgments: JudgmentTable, calibration: Calibration, repair: Repair) -> RewardIntervals:
+    """Bound the reward of every judged rollout by the calibration rows of all prompts but its own.
+
+    After a recalibration the calibration rows are audits, whose prompts may be audited again.
+    """
+
+    def bounded(blended: BlendedCalibration) -> RewardIntervals:
+        return judge_intervals(
+            judgments,
+            scorer=calibration.scorer,
+            scale=calibration.scale,
+            ratio=blended.ratio,
+            calibration=blended.rows,
+            alpha=repair.level.alpha,
+            log_discount_C=blended.log_discount_C,
+        )
+
+    whole, own = bounded(repair.blended), set(repair.blended.rows.prompt_id_C)
+    rows_of: dict[str, list[int]] = {}
+    for i, prompt_id in enumerate(judgments.prompt_id_N):
+        rows_of.setdefault(prompt_id if prompt_id in own else "", []).append(i)
+    parts = [
+        (rows, take_intervals(bounded(leave_out(repair.blended, prompt_id)) if prompt_id else whole, rows))
+        for prompt_id, rows in rows_of.items()
+    ]
+    return assemble_intervals(judgments.prompt_id_N, parts) if own & set(rows_of) else whole
 
 
 def keep_repair(folder: Path, repair: Repair) -> None:

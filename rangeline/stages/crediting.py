@@ -17,6 +17,7 @@ from rangeline.policy.batch import TaughtRow
 from rangeline.policy.supervised import SupervisedRow
 from rangeline.policy.worker import PolicyWorker
 from rangeline.records import Advantages, BoolArray, FloatArray
+from rangeline.rewards.registry import source_facts
 from rangeline.rollout.selection import take_rollouts
 from rangeline.stages.estimator import ChosenEstimator, set_estimator
 from rangeline.stages.rewarding import RewardedShare, RewardPlan
@@ -56,7 +57,12 @@ def _column(folder: Path, name: str, default: Sequence[Any]) -> list[Any]:
     return table[name].to_pylist() if name in table.column_names else list(default)
 
 
-def _taught(folder: Path) -> tuple[TaughtRow, ...]:
+def _taught(folder: Path, config: PipelineConfig) -> tuple[TaughtRow, ...]:
+    """Return the texts to learn beside the policy gradient, each weighted as the advantages of its source are."""
+    ids = read_intervals(folder / "policy_intervals.parquet").prompt_id_N
+    # Texts that are learned alone have no advantages to keep step with.
+    weights = {} if source_facts(config.reward.source).is_supervised else config.reward.weights
+    source_of: dict[str, Any] = dict(zip(ids, _column(folder, "source", [""] * len(ids)), strict=True))
     path = folder / "taught.parquet"
     if not path.is_file():
         return ()
@@ -65,7 +71,7 @@ def _taught(folder: Path) -> tuple[TaughtRow, ...]:
             prompt_id=row["prompt_id"],
             prompt_ids=tuple(row["prompt_ids"]),
             target_ids=tuple(row["target_ids"]),
-            weight=row["weight"],
+            weight=row["weight"] * weights.get(source_of[row["prompt_id"]], 1.0),
         )
         for row in read_table(path).to_pylist()
     )
@@ -120,7 +126,7 @@ def credit_share(folder: Path, config: PipelineConfig, *, before: Path, chosen: 
     write_advantages(folder / "advantages.parquet", advantages, midpoint=midpoint.value_N)
     facts = _facts(everything, advantages, midpoint, kept_N, (config.advantages.form, settings.reference_width))
     write_json(folder / "credit.json", {**facts, "advantage/scale": factor})
-    return bool((advantages.value_N != 0).any()) or any(row.weight != 0 for row in _taught(folder))
+    return bool((advantages.value_N != 0).any()) or any(row.weight != 0 for row in _taught(folder, config))
 
 
 def _facts(
@@ -147,7 +153,7 @@ def update_policy(folder: Path, config: PipelineConfig, plan: RewardPlan, worker
     one of its own, in order of appearance, whose numbers carry the source's name and whose normaliser counts its own
     rollouts.
     """
-    taught = _taught(folder)
+    taught = _taught(folder, config)
     if plan.is_supervised:
         return _teach(worker, taught)
     rollouts = read_rollouts(folder / "policy_rollouts.parquet")

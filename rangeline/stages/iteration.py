@@ -8,7 +8,7 @@ judgments, density ratio, intervals of the audit share and coverage: nothing was
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
@@ -25,9 +25,8 @@ from rangeline.lineage import MANIFEST_NAME, atomic_write, digest_file, read_man
 from rangeline.policy.checkpoint import prune
 from rangeline.policy.worker import PolicyWorker
 from rangeline.records import CoverageReport, PromptRow, RewardIntervals, RolloutSet, SamplingPlan
-from rangeline.rewards.judge_interval import judge_intervals
 from rangeline.seeds import stream
-from rangeline.stages.adaptation import Repair, keep_repair, learn, repair_of
+from rangeline.stages.adaptation import Repair, bound_states, keep_repair, learn, repair_of
 from rangeline.stages.calibration import Calibration
 from rangeline.stages.crediting import credit_share, update_policy, write_share
 from rangeline.stages.estimator import ChosenEstimator
@@ -37,10 +36,11 @@ from rangeline.stages.known import Known
 from rangeline.stages.overlap import OVERLAP_NAME, apply_rules, write_unweighted
 from rangeline.stages.progress import Progress, silent
 from rangeline.stages.rewarding import (
+    Draw,
     RewardContext,
     RewardModels,
     RewardPlan,
-    draw_nothing,
+    draw_nothing_for,
     plan_rewards,
     reward_share,
 )
@@ -50,6 +50,7 @@ from rangeline.stages.tables import (
     read_intervals,
     read_judgments,
     read_rollouts,
+    read_table,
     write_intervals,
     write_judgments,
     write_rollouts,
@@ -207,15 +208,8 @@ class Iteration:
         return repair_of(self.run, self.number, calibration, ratio, settings=settings, audited=audited)
 
     def _judge_intervals(self, share: str, calibration: Calibration, repair: Repair) -> RewardIntervals:
-        return judge_intervals(
-            read_judgments(self.folder / f"{share}_judgments.parquet"),
-            scorer=calibration.scorer,
-            scale=calibration.scale,
-            ratio=repair.blended.ratio,
-            calibration=repair.blended.rows,
-            alpha=repair.level.alpha,
-            log_discount_C=repair.blended.log_discount_C,
-        )
+        judgments = read_judgments(self.folder / f"{share}_judgments.parquet")
+        return bound_states(judgments, calibration, repair)
 
     def bound(
         self,
@@ -232,7 +226,7 @@ class Iteration:
         repair = self.repair(calibration)
         if self.config.intervals.adapt != "none":
             keep_repair(self.folder, repair)
-        bounded = {share: self._judge_intervals(share, calibration, repair) for share in shares}
+        bounded = made = {share: self._judge_intervals(share, calibration, repair) for share in shares}
         if not calibration.is_fresh:
             bounded = apply_rules(self.folder, self.config.overlap, calibration.source, bounded)
         elif "audit" in shares:  # a recalibration bounds the policy anew; what led to it stays written down
@@ -241,7 +235,8 @@ class Iteration:
             if share == "policy":
                 self.reward(models, judged=intervals, progress=progress)
             else:
-                write_intervals(self.folder / f"{share}_intervals.parquet", intervals)
+                widened_N = intervals.unbounded_N & ~made[share].unbounded_N
+                write_intervals(self.folder / f"{share}_intervals.parquet", intervals, widened=widened_N.tolist())
 
     def reward(
         self, models: RewardModels | None, *, judged: RewardIntervals | None = None, progress: Progress = silent
@@ -257,25 +252,30 @@ class Iteration:
             rows=self._by_id("policy"),
             models=models,
             judged=judged,
-            # Judged rollouts are those that were judged: nothing is drawn beyond them.
-            draw=draw_nothing if models is None or judged is not None else partial(self._draw, models, progress),
             progress=progress,
         )
-        write_share(self.folder, reward_share(self.plan, SCORERS, context, self._former_states()))
+        # Judged rollouts are those that were judged: nothing is drawn beyond them.
+        draw_for: Callable[[str], Draw] = draw_nothing_for
+        if models is not None and judged is None:
+            draw_for = partial(self._draw_for, models, progress)
+        write_share(self.folder, reward_share(self.plan, SCORERS, context, self._former_states(), draw_for=draw_for))
 
     def _former_states(self) -> dict[str, Any]:
         path = self.run.iteration(self.number - 1) / "reward_state.json"
         return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
 
+    def _draw_for(self, models: RewardModels, progress: Progress, source: str) -> Draw:
+        return partial(self._draw, models, progress, source)
+
     def _draw(
-        self, models: RewardModels, progress: Progress, count: int, first: int
+        self, models: RewardModels, progress: Progress, source: str, count: int, first: int
     ) -> tuple[RolloutSet, dict[str, PromptRow]] | None:
-        """Draw prompts beyond those of the iteration, in an order of their own; None once the pool is exhausted."""
+        """Draw a source's prompts beyond those of the iteration, in an order of their own; None once none is left."""
         drawn = set(self._by_id("policy"))
         rows = [
             row
             for row in self.plan.usable(self.known.pool(self.workspace, self.plan.pool))
-            if row.prompt_id not in drawn
+            if row.prompt_id not in drawn and self.plan.source_of(row) == source
         ]
         order = stream(self.config.seed, "order/refill", self.number).permutation(len(rows))
         chosen = [rows[i] for i in order[first : first + count]]
@@ -308,7 +308,10 @@ class Iteration:
         )
         covered, valid = covered_N(intervals, truth)
         if self.config.intervals.adapt != "none":
-            learn(self.folder, covered, valid, intervals.prompt_id_N, rate=self.config.intervals.adapt_rate)
+            # A rule's wide interval misses nothing at any level: taken in, it would raise the level for nothing.
+            table = read_table(self.folder / "audit_intervals.parquet")
+            told = np.array(table["widened"].to_pylist() if "widened" in table.column_names else False)
+            learn(self.folder, covered, valid & ~told, intervals.prompt_id_N, rate=self.config.intervals.adapt_rate)
         no_interval = intervals.missing_N
         write_table(
             self.folder / "audit_coverage.parquet",

@@ -163,6 +163,11 @@ def draw_nothing(count: int, first: int) -> None:
     """Have no further prompts."""
 
 
+def draw_nothing_for(source: str) -> Draw:
+    """Have no further prompts for any source."""
+    return draw_nothing
+
+
 @dataclass(frozen=True, kw_only=True)
 class RewardContext:
     """Everything that one source may use to score its rollouts of one iteration."""
@@ -268,6 +273,8 @@ def reward_share(
     scorers: Mapping[str, Scorer],
     context: RewardContext,
     states: Mapping[str, Mapping[str, Any]],
+    *,
+    draw_for: Callable[[str], Draw] = draw_nothing_for,
 ) -> RewardedShare:
     """Ask each source for its own prompts, and put the answers together row for row.
 
@@ -281,6 +288,8 @@ def reward_share(
         Of the whole policy share; `judged`, where given, covers all of it.
     states
         What each source left at the iteration before.
+    draw_for
+        Gives a source, by its name, what draws further prompts of its own.
 
     Returns
     -------
@@ -299,7 +308,8 @@ def reward_share(
     names = list(dict.fromkeys(owner_N))
     for name in names:
         index = [i for i, owner in enumerate(owner_N) if owner == name]
-        scored = scorers[name](_context_of(context, index, new_states.get(name, {})))
+        own = replace(_context_of(context, index, new_states.get(name, {})), draw=draw_for(name))
+        scored = scorers[name](own)
         if scored.rollouts is not None:
             extra = take_rollouts(scored.rollouts, range(len(index), len(scored.rollouts)))
             index = [*index, *range(len(source_N), len(source_N) + len(extra))]

@@ -33,7 +33,8 @@ def _before(iteration: Iteration, calibration: Calibration) -> tuple[MonitorStat
     return (
         start_monitor(alpha=iteration.config.intervals.alpha, delta=gate.false_alarm_rate, tolerance=gate.tolerance),
         start_drift(calibration.calibration, delta=gate.false_alarm_rate, seed=iteration.config.seed),
-        [],
+        # Fresh calibration rows are audits: their prompts are known, and no evidence when they come back.
+        sorted(set(calibration.calibration.prompt_id_C)) if calibration.is_fresh else [],
     )
 
 

@@ -68,3 +68,11 @@ def test_group_is_kept_at_the_threshold_and_not_below():
     assert [True, True] + [False] * 4 == kept_rows(made, group_spreads(made)["wide"]).tolist()
     assert [False] * 6 == kept_rows(made, 0.8).tolist()
     assert [True] * 6 == kept_rows(made, None).tolist()
+
+
+def test_a_mean_spread_moves_the_ema_once():
+    """An iteration in which no group has a std leaves the next EMA where it is, and repeats no older mean."""
+    state, _ = _run([0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 50], 11)
+    moved = advance(state, 12, filter_from=11, decay=0.99)
+    unseen = observe(moved, 12, [None, None], record_from=6, filter_from=11)
+    assert moved.ema == advance(unseen, 13, filter_from=11, decay=0.99).ema

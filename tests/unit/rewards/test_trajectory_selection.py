@@ -44,3 +44,10 @@ def test_top_share_and_floor_are_both_kept():
     assert {"p8"} == select(values, top_share=0.1, min_similarity=0.4)
     assert {"p7", "p8"} == select(values, top_share=0.1, min_similarity=0.2)
     assert frozenset() == select({"new": None}, top_share=1.0, min_similarity=-1.0)
+
+
+@pytest.mark.parametrize(("share", "num", "expected"), [(0.28, 25, 7), (0.07, 100, 7), (0.1, 30, 3), (0.1, 31, 4)])
+def test_top_share_is_rounded_up_from_the_number_that_is_meant(share, num, expected):
+    """A product that is a whole number but for rounding keeps that many prompts, not one more."""
+    below = {f"p{i}": -0.01 * i for i in range(num)}
+    assert expected == len(select(below, top_share=share, min_similarity=0.4))

@@ -1,6 +1,7 @@
 """Coverage repair along a run: audits count only for later iterations, and a resumed run repeats every byte."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,10 +10,10 @@ from rangeline.config import merge
 from rangeline.conformal.coverage import covered_N
 from rangeline.conformal.misses import missed_by_prompt
 from rangeline.lineage import MANIFEST_NAME, digest_file, read_manifest
-from rangeline.stages.adaptation import repair_of
+from rangeline.stages.adaptation import bound_states, repair_of
 from rangeline.stages.calibration import load_calibration, read_truth
 from rangeline.stages.session import TrainingSession
-from rangeline.stages.tables import read_intervals
+from rangeline.stages.tables import read_intervals, read_judgments
 
 FILES = ("adaptation.json", "policy_intervals.parquet", "audit_intervals.parquet", "coverage.json", "metrics.json")
 
@@ -139,3 +140,46 @@ def test_without_repair_nothing_is_written(copy):
     assert stored(repaired, 2)["used"]["level"] == json.loads((repaired.iteration(2) / "metrics.json").read_text()).get(
         "interval/level"
     )
+
+
+def test_no_prompt_bounds_itself_after_a_recalibration(copy):
+    """Intervals of a prompt that is audited again do not change when its own calibration rows get another truth."""
+    config = adapting(copy, 5)
+    with TrainingSession(copy.workspace, config, run="a") as session:
+        for number in session.remaining:
+            if number == 5:
+                break
+            step(session, number, recalibrate=number == 4)
+        fresh = session.calibration
+        for stage in (session.sample, session.judge_states, session.bound):
+            stage(5)
+        folder = session.opened.folder.iteration(5)
+        judgments = read_judgments(folder / "audit_judgments.parquet")
+        again = sorted(set(fresh.calibration.prompt_id_C) & set(judgments.prompt_id_N))
+        assert again
+        made = read_intervals(folder / "audit_intervals.parquet")
+        for prompt_id in again:
+            own = np.array([other == prompt_id for other in fresh.calibration.prompt_id_C])
+            rows = fresh.calibration
+            truth = np.where(own, 1 - rows.truth_C, rows.truth_C)
+            score = np.abs(rows.score_C - truth) / rows.scale_C
+            changed = replace(fresh, calibration=replace(rows, truth_C=truth, nonconformity_C=score))
+            repair = repair_of(session.opened.folder, 5, changed, None, settings=config.intervals, audited=set())
+            intervals = bound_states(judgments, changed, repair)
+            rows = [i for i, other in enumerate(judgments.prompt_id_N) if other == prompt_id]
+            assert made.lower_N[rows].tolist() == pytest.approx(intervals.lower_N[rows].tolist(), nan_ok=True)
+            assert made.upper_N[rows].tolist() == pytest.approx(intervals.upper_N[rows].tolist(), nan_ok=True)
+        session.cover(5)
+        seen = json.loads((folder / "monitor.json").read_text())
+        assert set(fresh.calibration.prompt_id_C) <= set(seen["seen"])
+        assert seen["verdict"]["num_prompts"] == len(set(seen["seen"]) - set(fresh.calibration.prompt_id_C))
+
+
+def test_what_a_rule_widened_moves_no_level(copy):
+    """Intervals that an overlap rule made vacuous miss nothing at any level: they must not raise the next one."""
+    base = adapting(copy, 2)
+    rules = {"overlap": {"effective_rows": {"limit": 1e9, "consequence": "widen"}}}
+    run = finish(copy, base.model_validate(merge(base.model_dump(), rules)), "wide")
+    for number in (1, 2):
+        assert copy.config.intervals.alpha == stored(run, number)["next"]["level"]
+        assert 0 == stored(run, number)["next"]["num_updates"]

@@ -13,12 +13,13 @@ from rangeline.errors import ConfigError, NothingKeptError, PoolError
 from rangeline.lineage import MANIFEST_NAME, digest_file, read_manifest
 from rangeline.reward_config import SourceName
 from rangeline.rewards.registry import SOURCES
+from rangeline.stages.crediting import credit_share
 from rangeline.stages.data import read_pool
 from rangeline.stages.rewarding import plan_rewards
 from rangeline.stages.run import RunFolder
 from rangeline.stages.scorers import SCORERS
 from rangeline.stages.session import TrainingSession
-from rangeline.stages.tables import read_advantages, read_intervals, read_rollouts, read_table
+from rangeline.stages.tables import read_advantages, read_intervals, read_rollouts, read_table, write_table
 
 
 def _config(trained, source, **over):
@@ -214,3 +215,36 @@ def test_judged_run_keeps_its_coverage(copy):
     run = _train(copy, "student_t", "peer", iterations=1, train={"max_silent_iterations": 5})
     metrics = json.loads((run.iteration(1) / "metrics.json").read_text())
     assert metrics["coverage/empirical"] is not None
+
+
+def test_a_source_draws_further_prompts_of_its_own_only(copy):
+    """Where sources share the prompts, a refill never hands a source a prompt that belongs to another."""
+    rule = {"filter": {"record_from": 1, "filter_from": 2, "max_refills": 2}}
+    reward = {"labelled_source": "reference_probability", "reference_probability": rule}
+    train = {"labelled_prompts": 4, "max_silent_iterations": 5}
+    run = _train(copy, "majority", "mixed", iterations=1, reward=reward, train=train)
+    path = run.iteration(1) / "reward_state.json"
+    state = json.loads(path.read_text())
+    state["reference_probability"]["filter"]["recorded"] = [0.5]
+    path.write_text(json.dumps(state))
+    _train(copy, "majority", "mixed", reward=reward, train=train)
+    labelled = {row.prompt_id for row in read_pool(copy.workspace, "warmup")}
+    table = read_table(run.iteration(2) / "policy_intervals.parquet").to_pydict()
+    owned = {p for p, name in zip(table["prompt_id"], table["source"], strict=True) if name == "reference_probability"}
+    assert owned
+    assert owned <= labelled
+    facts = json.loads((run.iteration(2) / "reward.json").read_text())
+    assert 0 < facts["reward/reference_probability/filter_threshold"]
+    assert 4 == facts["reward/reference_probability/drawn_prompts"]
+
+
+def test_weights_scale_the_reference_term_with_the_advantages(copy):
+    """A weight of 0 turns both terms of VeriFree off: nothing is learned, and the iteration says so."""
+    run = _train(copy, "verifree", "off", iterations=1, reward={"weights": {"verifree": 0.0}})
+    (run.iteration(1) / "taught.parquet").unlink(missing_ok=True)
+    row = {"prompt_id": read_rollouts(run.iteration(1) / "policy_rollouts.parquet").prompt_id_N[0]}
+    content = {"prompt_ids": [1, 2], "target_ids": [3], "weight": 0.5}
+    write_table(run.iteration(1) / "taught.parquet", {name: [value] for name, value in (row | content).items()})
+    for weight, expected in ((0.0, False), (2.0, True)):
+        config = _config(copy, "verifree", reward={"weights": {"verifree": weight}})
+        assert expected is credit_share(run.iteration(1), config, before=run.iteration(0))
