@@ -74,7 +74,9 @@ def _transcripts(workspace: Workspace, folder: Path, number: int, rows: Mapping[
     credit = read_table(folder / "advantages.parquet")
     advantage, midpoint = credit["advantage"].to_pylist(), credit["midpoint"].to_pylist()
     truth = verify_rollouts(rollouts, rows).truth_N
-    shown = list(dict.fromkeys(rollouts.prompt_id_N))[:_TRANSCRIPT_PROMPTS]
+    # Problems that their owners keep private are in no page.
+    known = dict.fromkeys(rollouts.prompt_id_N)
+    shown = [prompt_id for prompt_id in known if not rows[prompt_id].metadata.get("private")][:_TRANSCRIPT_PROMPTS]
     result = []
     for prompt_id in shown:
         members = [i for i, owner in enumerate(rollouts.prompt_id_N) if owner == prompt_id]

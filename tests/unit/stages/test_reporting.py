@@ -1,13 +1,15 @@
 """Reports: a page and a table that say what the run's files say."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
 from rangeline.errors import ConfigError
 from rangeline.evaluation.comparison import PairedDifference
 from rangeline.lineage import digest_file
-from rangeline.stages.reporting import evaluations_of, summarise, write_report
+from rangeline.stages.data import read_pool
+from rangeline.stages.reporting import _transcripts, evaluations_of, summarise, write_report
 from rangeline.stages.run import RunFolder
 
 
@@ -60,6 +62,19 @@ def test_run_card_names_every_setting_of_the_run(trained):
         for name, value in getattr(trained.config, section).model_dump(mode="json").items():
             assert value == card[f"{section}.{name}"]
     assert trained.config.seed == card["seed"]
+
+
+def test_private_problems_are_in_no_transcript(trained):
+    """A prompt whose owner keeps it private is left out of the page, and the next one takes its place."""
+    rows = {row.prompt_id: row for row in read_pool(trained.workspace, "policy")}
+    folder = trained.run.iteration(1)
+    first = _transcripts(trained.workspace, folder, 1, rows)[0].prompt
+    hidden = {
+        name: replace(row, metadata={"private": True}) if row.prompt == first else row for name, row in rows.items()
+    }
+    left = [item.prompt for item in _transcripts(trained.workspace, folder, 1, hidden)]
+    assert left
+    assert first not in left
 
 
 def test_transcripts_are_of_the_first_and_the_last_iteration(trained):
