@@ -8,6 +8,7 @@ sentence ends or turns after them. Nothing is scored here.
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from rangeline.suites.answer_equivalence import plain_text
 from rangeline.suites.base import ABSENT, AMBIGUOUS, Extraction, found
@@ -16,45 +17,108 @@ from rangeline.suites.final_text import ANSWER_WORDS, COPULAS, visible_text
 LETTERS = "ABCDEFGHIJ"
 """Labels of options in the order in which they are shown."""
 
-_ADVERB = r"(?:(?:definitely|clearly|probably|most likely|simply|therefore|thus|then|hence|also) )?"
-_NOUN = r"(?:(?:option|choice|letter|answer|opción|opção|option|wahl|buchstabe) )?"
+_ADVERB = (
+    r"(?:(?:definitely|clearly|probably|most likely|simply|therefore|thus|then|hence|also|I think|I believe),? |"
+    r"not (?:option )?\(?[A-Z]\)?,? (?:but|rather|instead)(?: rather)? )?"
+)
+_NOUN = r"(?:(?:(?:the|la|die|das|(?<=é )a|a(?= op)) )?(?:option|choice|letter|answer|opción|opção|opzione|wahl|buchstabe) |(?:la|die|(?<=é )a) )?"
+_ADJECTIVE = r"(?: (?:correct[ae]?|corretta|correta|exacte|juste|final|finale|الصحيحة|الصحيح|đúng|yang benar|benar))?"
+# Scripts without spaces between words may stand right before and after a letter.
+_UNSPACED = r"[\u0e00-\u0eff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]"
+_COPULA = rf"(?: ?(?:(?:would|must|should|will|has to) be|to(?= [A-Z]\b)|(?:{COPULAS})(?![a-zA-Z]|(?<=[a-zA-Z])[A-Z])|(?:{COPULAS})(?<={_UNSPACED})))?"
+_ASIDE = r"(?: to [^.\n:]{1,80}?(?= is\b)|, [^.,:\n]{1,40},|,? (?:I|we|that|which) [^.,\n:]{1,60}?(?= is\b))?"
 _ANNOUNCEMENT = (
-    rf"(?:(?<![a-zA-Z])(?:{ANSWER_WORDS})(?![a-zA-Z])(?: to [^.\n:]{{1,80}}?(?= is\b))?"
-    rf"(?: ?(?:(?:would|must|should|will) be|(?:{COPULAS})(?![a-zA-Z])))?(?: ?[:=\uff1a])?"
+    rf"(?:(?<![a-zA-Z])(?:{ANSWER_WORDS}|ans\.?)(?![a-zA-Z]|(?<={_UNSPACED})(?!{_UNSPACED})\B(?![A-Z]))"
+    rf"{_ADJECTIVE}{_ASIDE}{_COPULA}(?: ?(?:[:=\uff1a]|[-=]+>|→|-(?= )))*"
     r"|\b(?:correct|right|best|true) (?:option|choice|letter|one|statement)(?: is)?:?"
+    r"|\b(?:(?:selected|chosen) |corresponds to |matches |matching |that fits |meaning )(?:the )?(?:option|choice|letter|one)?(?: is|:)?"
+    r"|\boption (?:that|which) [^.,\n:]{1,60}? is"
     r"|\b(?:pick|choose|select|chose|go with|going with|went with|opt for|vote for)(?:ed|ing)?:?)[ \n]?"
 )
-_CHOICE_MARK = re.compile(rf"{_ANNOUNCEMENT}{_ADVERB}{_NOUN}[(\[\"'{{<]{{0,2}}([A-Za-z])(?![\w'\u2019])", re.IGNORECASE)
+_LETTER_MARK = r"[(\[\"'{<]{0,2} ?([A-Za-z])(?!['\u2019]?(?=[^\W]|_)(?!" + _UNSPACED + r"))"
+_CHOICE_MARK = re.compile(rf"{_ANNOUNCEMENT}{_ADVERB}{_NOUN}{_LETTER_MARK}", re.IGNORECASE)
+_IT_IS = re.compile(rf"\b(?:it|this|that)(?:'s| is| must be| has to be| should be) {_ADVERB}{_NOUN}{_LETTER_MARK}", re.IGNORECASE)
 _TEXT_MARK = re.compile(rf"{_ANNOUNCEMENT}{_ADVERB}(?P<rest>\S[^\n]*)", re.IGNORECASE)
-_CHOICE_BOX = re.compile(r"\\boxed\{ ?(?:\\(?:text|mathrm|textbf|mathbf)\{)?[( ]{0,2}([A-Za-z])[). ]{0,2}\}")
-_TEXT_BOX = re.compile(r"\\boxed\{ ?(?:\\(?:text|mathrm|textbf|mathbf)\{)?([^{}]*)\}")
-_TAGGED = re.compile(r"<answer>\W{0,3}([A-Za-z])\W{0,3}</answer>", re.IGNORECASE)
+_IN_BOX = r"\\boxed\{ ?(?:\\(?:text|mathrm|textbf|mathbf)\{ ?)?"
+_CHOICE_BOX = re.compile(
+    _IN_BOX + r"(?:(?i:option|choice|answer):? ?)?[( ]{0,2}([A-Za-z])(?:[). ]{0,2}|[).:]{1,2} ?[^{}]*)\}{1,2}"
+)
+_TEXT_BOX = re.compile(_IN_BOX + r"([^{}]*)\}")
+_TAGGED = re.compile(r"<answer>\W{0,3}(?:(?:option|choice|answer) ?:? ?)?\W?([A-Za-z])\W{0,3}</answer>", re.IGNORECASE)
+_BETWEEN_BOXES = re.compile(r"[ $,;]*(?:and|or|/|&)?[ $]*")
+# A bare I before "is true" is the number of a statement.
 _CHOICE_NAMED = re.compile(
-    r"(?:\b[Oo]ption |\b[Cc]hoice |\b[Aa]nswer )?(?:\(([A-Z])\)|(?:(?<=[a-z] )|(?<![^\n]))([A-Z])) "
-    r"(?:is|must be|has to be) (?:the |therefore |clearly )?(?:correct|right|best|true|answer)\b"
+    r"(?:(?:\b[Oo]ption |\b[Cc]hoice |\b[Aa]nswer )(?:\(([A-Z])\)|([A-Z]))|\(([A-Z])\)|(?:(?<=[a-z] )|(?<=[a-z], )|(?<![^\n]))"
+    r"(?<!tatement )([A-HJ-Z])) (?:is|must be|has to be|seems|looks) (?:the |therefore |clearly )?"
+    r"(?:correct|right|best|true|answer)\b"
 )
 # "a" is an article and "I" a pronoun unless the sentence ends or turns after it; so is any small letter.
 _STANDS_ALONE = re.compile(
     r"[)\].,;:!?}\"'*>]|\n|\Z| ?[-(]| (?:because|since|as|which|based|due|given)\b| \Z", re.IGNORECASE
 )
-_SECOND_CHOICE = re.compile(r"[)\]]?(?:,? or |,? and |/| or/and |, )[(\[]?[A-Z](?![\w'\u2019])(?! (?:am|think|will)\b)")
-_BARE_LETTER = re.compile(r"[(\[]?([A-Za-z])[)\].:]{0,2}")
+_SECOND_CHOICE = re.compile(
+    r"[)\]]?(?:,? or (?:possibly |perhaps |maybe |even )?|,? and |/| or/and |, |; | ?& )[(\[]?([A-Z])(?![\w'\u2019])"
+    r"(?! (?:am|think|will|believe|would|did|chose|is)\b)"
+)
+_BARE_LETTER = re.compile(r"(?:(?i:option|choice) )?[(\[\"'$]{0,2}([A-Za-z])[)\].:\"'$]{0,3}")
 _LETTERED_LINE = re.compile(r"[(\[]?([A-Z])[)\].:]{1,2} ?\S")
-_LISTED_LINE = re.compile(rf"[(\[]?[A-Z]{_SECOND_CHOICE.pattern}")
+_LISTED_LINE = re.compile(rf"[(\[]?([A-Z]){_SECOND_CHOICE.pattern}")
 _LETTER_IN_PARENTHESES = re.compile(r"\(([A-Z])\)")
 _DENIED = re.compile(r"(?:not|never|n't)\b", re.IGNORECASE)
+_DENYING = re.compile(
+    r"(?:\b(?:not|never|neither|cannot|if|suppose|assume|assuming|whether|wrong|incorrect|rule out)\b|n't\b)[^.;:!?\n]*\Z", re.IGNORECASE
+)
+_TURN = re.compile(r"\b(?:so|but|therefore|hence|thus|then|because|since|and|which means|means)\b|,", re.IGNORECASE)
+_EMPHASIS = re.compile(r"(?<!\w)[*_]+(?=\S)|(?<=\S)[*_]+(?!\w)")
+_QUOTES = str.maketrans(
+    {**dict.fromkeys("\u201c\u201d\u00ab\u00bb", '"'), **dict.fromkeys("\u2018\u2019", "'"),
+     **{chr(0xFF21 + i): chr(0x41 + i) for i in range(26)}, "\uff08": "(", "\uff09": ")"}
+)  # fmt: skip
 
 
-def _marks(plain: str) -> list[tuple[int, int, str]]:
-    """Return place, end and letter of each mark, in order."""
-    marks = [(match.start(1), match.end(), match[1]) for match in _CHOICE_BOX.finditer(plain)]
-    marks += [(match.start(1), match.end(), match[1]) for match in _TAGGED.finditer(plain)]
-    marks += [(match.start(), match.end(), match[1] or match[2]) for match in _CHOICE_NAMED.finditer(plain)]
-    for match in _CHOICE_MARK.finditer(plain):
-        plain_capital = match[1].isupper() and match[1] not in "AI"
-        if plain_capital or _STANDS_ALONE.match(plain, match.end()) or _SECOND_CHOICE.match(plain, match.end()):
-            marks.append((match.start(1), match.end(), match[1]))
-    return sorted(marks)
+@dataclass(frozen=True, slots=True)
+class _Mark:
+    """A letter that a completion names."""
+
+    start: int
+    end: int
+    letter: str
+    is_denied: bool = False
+
+
+def _is_denied(plain: str, start: int) -> bool:
+    """Say whether the clause before a mark denies it or only supposes it: "I would not pick B", "If B is correct"."""
+    return _DENYING.search(_TURN.split(plain[max(0, start - 80) : start])[-1]) is not None
+
+
+def _marks(plain: str) -> list[_Mark]:
+    """Return the marks in order."""
+    marks = [_Mark(match.start(), match.end(), match[1]) for match in _CHOICE_BOX.finditer(plain)]
+    marks += [_Mark(match.start(), match.end(), match[1]) for match in _TAGGED.finditer(plain)]
+    for match in _CHOICE_NAMED.finditer(plain):
+        letter = next(filter(None, match.groups()))
+        marks.append(_Mark(match.start(), match.end(), letter, _is_denied(plain, match.start())))
+    for pattern in (_CHOICE_MARK, _IT_IS):
+        for match in pattern.finditer(plain):
+            is_capital = pattern is _CHOICE_MARK and match[1].isupper() and match[1] not in "AI"
+            if is_capital or _STANDS_ALONE.match(plain, match.end()) or _SECOND_CHOICE.match(plain, match.end()):
+                marks.append(_Mark(match.start(), match.end(), match[1], _is_denied(plain, match.start())))
+    return sorted(marks, key=lambda mark: (mark.end, mark.start))
+
+
+def _last_choice(marks: list[_Mark], plain: str, allowed: str) -> Extraction:
+    """Return the letter of the last mark, unless a second one stands beside it or it is taken back."""
+    last = max(i for i, mark in enumerate(marks) if not mark.is_denied)
+    if _SECOND_CHOICE.match(plain, marks[last].end):
+        return AMBIGUOUS
+    letter = marks[last].letter.upper()
+    if any(mark.letter.upper() == letter for mark in marks[last + 1 :]):
+        return ABSENT
+    beside = marks[last - 1] if last else None
+    if beside is not None and plain.startswith("\\boxed", beside.start) and plain.startswith("\\boxed", marks[last].start):
+        if beside.letter.upper() != letter and _BETWEEN_BOXES.fullmatch(plain[beside.end : marks[last].start]):
+            return AMBIGUOUS
+    return _one_choice([letter], allowed)
 
 
 def _one_choice(letters: list[str], allowed: str) -> Extraction:
@@ -85,16 +149,22 @@ def _by_text(said: str, options: Sequence[str]) -> Extraction:
     return _one_choice([letter for length, letter in meant if length == longest], LETTERS)
 
 
-def _text_choice(plain: str, options: Sequence[str]) -> Extraction:
-    """Return the option whose text stands where a letter was asked for."""
+def _is_longer(letter: str | None, options: Sequence[str]) -> bool:
+    """Say whether the text of an option is more than one letter."""
+    return letter is not None and len(_words(options[LETTERS.index(letter)])) > 1
+
+
+def _text_choice(plain: str, options: Sequence[str]) -> tuple[int, Extraction]:
+    """Return the option whose text stands where a letter was asked for, and the place of that mark."""
     marked = [(match.start(), match[1]) for match in _TEXT_BOX.finditer(plain)]
     marked += [(match.start(), match["rest"]) for match in _TEXT_MARK.finditer(plain)]
     if marked:
-        said = max(marked)[1]
-        return ABSENT if _DENIED.match(said) else _by_text(said, options)
+        place, said = max(marked)
+        is_denied = _DENIED.match(said) or _is_denied(plain, place)
+        return place, ABSENT if is_denied else _by_text(said, options)
     lines = [line for line in plain.split("\n") if line.strip()]
     exact = {LETTERS[i] for i, option in enumerate(options) for line in lines[-1:] if _words(line) == _words(option)}
-    return _one_choice(sorted(exact), LETTERS)
+    return -1, _one_choice(sorted(exact), LETTERS)
 
 
 def extract_choice(completion: str, num_options: int, options: Sequence[str] = ()) -> Extraction:
@@ -122,14 +192,14 @@ def extract_choice(completion: str, num_options: int, options: Sequence[str] = (
     'B'
     """
     allowed = LETTERS[:num_options]
-    plain = plain_text(visible_text(completion))
-    by_text = _text_choice(plain, options) if options else ABSENT
+    plain = _EMPHASIS.sub("", plain_text(visible_text(completion)).translate(_QUOTES))
+    place, by_text = _text_choice(plain, options) if options else (-1, ABSENT)
     marks = _marks(plain)
-    if marks:
-        _, end, letter = marks[-1]
-        if _SECOND_CHOICE.match(plain, end):
-            return AMBIGUOUS
-        return _one_choice([letter], allowed)
+    chosen = [mark for mark in marks if not mark.is_denied]
+    # The later mark counts; in one mark "E. coli" is the option of that name, and not option E.
+    is_text = by_text.status == "found" and place >= 0 and (not chosen or place >= chosen[-1].start)
+    if chosen and not (is_text and (place > chosen[-1].end or _is_longer(by_text.value, options))):
+        return _last_choice(marks, plain, allowed)
     if by_text.status != "absent":
         return by_text
     lines = plain.split("\n")
@@ -137,7 +207,7 @@ def extract_choice(completion: str, num_options: int, options: Sequence[str] = (
     if bare and _BARE_LETTER.fullmatch(lines[0]):
         return _one_choice(bare[:1], allowed)
     lettered = [match[1] for line in lines if (match := _LETTERED_LINE.match(line))]
-    lettered += [match[0][-1] for line in lines if (match := _LISTED_LINE.match(line))]
+    lettered += [letter for line in lines if (match := _LISTED_LINE.match(line)) for letter in match.groups()]
     if bare or lettered:
         return _one_choice(bare + lettered, allowed)
     return _one_choice(_LETTER_IN_PARENTHESES.findall(plain), allowed)

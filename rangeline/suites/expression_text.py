@@ -26,7 +26,7 @@ _CHARACTERS = str.maketrans(
 _SAME = (
     (re.compile(r"\\(?:left|right|m?big|Big|bigg|Bigg)(?:[lr](?![a-z]))?(?![a-zA-Z])\s*\.?"), ""),
     (
-        re.compile(r"\\(?:displaystyle|textstyle|limits|boldsymbol|mathbf|bf|,|!|;|:| |quad|qquad|hspace\{[^{}]*\})"),
+        re.compile(r"(?<!\\)\\(?:displaystyle|textstyle|limits|boldsymbol|mathbf|bf|,|!|;|:| |quad|qquad|hspace\{[^{}]*\})"),
         " ",
     ),
     (re.compile(r"\\[dtc]frac(?![a-zA-Z])"), r"\\frac"),
@@ -42,7 +42,14 @@ _SAME = (
     (re.compile(r"\\varnothing(?![a-zA-Z])|\\{\s*\\}"), r"\\emptyset "),
     (re.compile(r"\\operatorname\*?\{([a-zA-Z]+)\}"), r"\\\1 "),
     (re.compile(r"\\(?:mathrm|text|textrm)\{\s*(pi|e|i)\s*\}"), r"\1 "),
-    (re.compile(r"\\(?:mathrm|text)\{\s*(?:and|or)\s*\}|\\(?:land|lor|vee|wedge)(?![a-zA-Z])"), " , "),
+    (re.compile(r"\\(?:mathrm|text)\{\s*(and|or)\s*\}"), r" \1 "),
+    (re.compile(r"\\(?:land|wedge)(?![a-zA-Z])"), " and "),
+    (re.compile(r"\\(?:lor|vee)(?![a-zA-Z])"), " or "),
+    (re.compile(r"\\mathbb\s*([A-Z])(?![a-zA-Z])"), r"\\mathbb{\1}"),
+    # "_2 8" is an index and an argument, not two numbers side by side.
+    (re.compile(r"_\s*([0-9])(?=\s)"), r"_{\1}"),
+    (re.compile(r"(?<![a-zA-Z\\])\\?a(?:rc)?(sin|cos|tan)(?=\s*[({0-9])"), r"\\arc\1 "),
+    (re.compile(r"(?<![a-zA-Z\\])cbrt(?=\s*[({0-9])"), r"\\sqrt[3]"),
     (re.compile(r"\\(?:lbrace|\{)"), r"\\{"),
     (re.compile(r"\\(?:rbrace|\})"), r"\\}"),
     (re.compile(r"\\(?:lvert|rvert|vert)(?![a-zA-Z])"), "|"),
@@ -101,7 +108,16 @@ def _argument(text: str, start: int, *, digits: bool) -> tuple[str, int] | None:
         return None if end is None else (text[start + 1 : end], end + 1)
     pattern = r"\\[a-zA-Z]+|[0-9]+(?:\.[0-9]+)?|[a-zA-Z]" if digits else r"\\[a-zA-Z]+|[0-9a-zA-Z]"
     match = re.compile(pattern).match(text, start)
-    return None if match is None else (match[0], match.end())
+    if match is None:
+        return None
+    end = match.end()
+    # A macro as an argument brings its own: \\frac{1}\\frac23, \\frac1\\sqrt2.
+    for _ in range({"\\frac": 2, "\\binom": 2, "\\sqrt": 1}.get(match[0], 0)):
+        inner = _argument(text, end, digits=match[0] == "\\sqrt")
+        if inner is None:
+            return None
+        end = inner[1]
+    return text[start:end], end
 
 
 def _brace_macros(text: str) -> str:
@@ -174,7 +190,7 @@ def tidy_expression(text: str) -> str:
     text = _strip_units(_SPACED_THOUSANDS.sub(lambda match: match[0].replace(" ", ""), text))
     text = _TEXT.sub(lambda match: f" {match[1].strip()} ", text).strip()
     text = _strip_units(text.replace("\\%", "%"))
-    if is_words(text):
+    if is_words(text) and _INFINITY.fullmatch(text) is None:
         return re.sub(r"\s+", " ", text)
     text = _INFINITY.sub(r"\\infty ", text)
     text = _NAMED.sub(lambda match: "\\" + match[0] + ("" if match["function"] else " "), text)
