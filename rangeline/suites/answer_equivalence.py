@@ -51,7 +51,9 @@ def plain_text(text: str) -> str:
     >>> plain_text("**Total:**  $1,000")
     'Total: 1,000'
     """
-    text = _FIXED_SPACES.sub("", text).translate(_CHARACTERS).replace("{,}", ",").replace("\\$", "$").replace("\\%", "%")
+    text = (
+        _FIXED_SPACES.sub("", text).translate(_CHARACTERS).replace("{,}", ",").replace("\\$", "$").replace("\\%", "%")
+    )
     for mark in _DROPPED:
         text = text.replace(mark, "")
     text = re.sub(r"[^\S\n]+", " ", _CURRENCY.sub("", text)).replace("= - ", "= -")

@@ -18,38 +18,47 @@ LETTERS = "ABCDEFGHIJ"
 """Labels of options in the order in which they are shown."""
 
 _ADVERB = (
-    r"(?:(?:definitely|clearly|probably|most likely|simply|therefore|thus|then|hence|also|I think|I believe),? |"
+    r"(?:(?:definitely|clearly|obviously|probably|most likely|simply|just|indeed|actually|still|certainly|in fact|therefore|thus|then|hence|also|donc|I think|I believe),? |"
     r"not (?:option )?\(?[A-Z]\)?,? (?:but|rather|instead)(?: rather)? )?"
 )
 _NOUN = r"(?:(?:(?:the|la|die|das|(?<=é )a|a(?= op)) )?(?:option|choice|letter|answer|opción|opção|opzione|wahl|buchstabe) |(?:la|die|(?<=é )a) )?"
-_ADJECTIVE = r"(?: (?:correct[ae]?|corretta|correta|exacte|juste|final|finale|الصحيحة|الصحيح|đúng|yang benar|benar))?"
+_ADJECTIVE = r"(?: (?:correct[ae]?|corretta|correta|exacte|juste|giusta|corect|final|finale|sahihi|الصحيحة|الصحيح|đúng|yang benar|benar)|ที่ถูกต้อง)?"
 # Scripts without spaces between words may stand right before and after a letter.
 _UNSPACED = r"[\u0e00-\u0eff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]"
-_COPULA = rf"(?: ?(?:(?:would|must|should|will|has to) be|to(?= [A-Z]\b)|(?:{COPULAS})(?![a-zA-Z]|(?<=[a-zA-Z])[A-Z])|(?:{COPULAS})(?<={_UNSPACED})))?"
-_ASIDE = r"(?: to [^.\n:]{1,80}?(?= is\b)|, [^.,:\n]{1,40},|,? (?:I|we|that|which) [^.,\n:]{1,60}?(?= is\b))?"
+_COPULA = rf"(?: ?(?:(?:would|must|should|will|has to) be|to(?= [A-Z]\b)|(?:{COPULAS})(?![a-zA-Z]|(?<=[a-zA-Z])[A-Z])|(?:este|on|je|ni|היא|είναι(?: η)?)(?= \(?[A-Z]\b)|(?:{COPULAS})(?<={_UNSPACED})))?"
+_ASIDE = (
+    r"(?: (?:to|for|of) [^.\n:]{1,80}?(?= is\b)|, [^.,:\n]{1,40},|,? (?:I|we|that|which) [^.,\n:]{1,60}?(?= is\b))?"
+)
 _ANNOUNCEMENT = (
     rf"(?:(?<![a-zA-Z])(?:{ANSWER_WORDS}|ans\.?)(?![a-zA-Z]|(?<={_UNSPACED})(?!{_UNSPACED})\B(?![A-Z]))"
-    rf"{_ADJECTIVE}{_ASIDE}{_COPULA}(?: ?(?:[:=\uff1a]|[-=]+>|→|-(?= )))*"
+    rf"[\"']?{_ADJECTIVE}{_ASIDE}{_COPULA}(?: ?(?:[:=\uff1a]|[-=]+>|→|[-\u2014](?= )))*"
     r"|\b(?:correct|right|best|true) (?:option|choice|letter|one|statement)(?: is)?:?"
     r"|\b(?:(?:selected|chosen) |corresponds to |matches |matching |that fits |meaning )(?:the )?(?:option|choice|letter|one)?(?: is|:)?"
+    r"|\b(?:opción|opcion|opção|opzione|alternativa) (?:correcta|correta|corretta|giusta)(?: es| é| è)?:?|\b[Rr]ichtig ist"
+    r"|(?:正解|选择|應選|应选|选|選)(?:は|是|为)?[:\uff1a]?"
     r"|\boption (?:that|which) [^.,\n:]{1,60}? is"
-    r"|\b(?:pick|choose|select|chose|go with|going with|went with|opt for|vote for)(?:ed|ing)?:?)[ \n]?"
+    r"|\b(?:pick|choose|choosing|select|chose|go with|going with|went with|opt for|vote for)(?:ed|ing)?:?)[ \n]?"
 )
 _LETTER_MARK = r"[(\[\"'{<]{0,2} ?([A-Za-z])(?!['\u2019]?(?=[^\W]|_)(?!" + _UNSPACED + r"))"
 _CHOICE_MARK = re.compile(rf"{_ANNOUNCEMENT}{_ADVERB}{_NOUN}{_LETTER_MARK}", re.IGNORECASE)
-_IT_IS = re.compile(rf"\b(?:it|this|that)(?:'s| is| must be| has to be| should be) {_ADVERB}{_NOUN}{_LETTER_MARK}", re.IGNORECASE)
-_TEXT_MARK = re.compile(rf"{_ANNOUNCEMENT}{_ADVERB}(?P<rest>\S[^\n]*)", re.IGNORECASE)
+_IT_IS = re.compile(
+    r"\b(?:(?:it|this|that)(?:'s| is| must be| has to be| should be)|(?:I|we|I'd|I would|we would) (?:think|guess|say|believe)"
+    rf"|guess(?: is|:)) {_ADVERB}{_NOUN}{_LETTER_MARK}",
+    re.IGNORECASE,
+)
+_TEXT_MARK = re.compile(rf"{_ANNOUNCEMENT}{_ADVERB}(?=(?P<rest>\S[^\n]{{0,400}}))", re.IGNORECASE)
 _IN_BOX = r"\\boxed\{ ?(?:\\(?:text|mathrm|textbf|mathbf)\{ ?)?"
 _CHOICE_BOX = re.compile(
     _IN_BOX + r"(?:(?i:option|choice|answer):? ?)?[( ]{0,2}([A-Za-z])(?:[). ]{0,2}|[).:]{1,2} ?[^{}]*)\}{1,2}"
 )
 _TEXT_BOX = re.compile(_IN_BOX + r"([^{}]*)\}")
 _TAGGED = re.compile(r"<answer>\W{0,3}(?:(?:option|choice|answer) ?:? ?)?\W?([A-Za-z])\W{0,3}</answer>", re.IGNORECASE)
+_TAGGED_TEXT = re.compile(r"<answer>([^<\n]{1,400})</answer>", re.IGNORECASE)
 _BETWEEN_BOXES = re.compile(r"[ $,;]*(?:and|or|/|&)?[ $]*")
 # A bare I before "is true" is the number of a statement.
 _CHOICE_NAMED = re.compile(
     r"(?:(?:\b[Oo]ption |\b[Cc]hoice |\b[Aa]nswer )(?:\(([A-Z])\)|([A-Z]))|\(([A-Z])\)|(?:(?<=[a-z] )|(?<=[a-z], )|(?<![^\n]))"
-    r"(?<!tatement )([A-HJ-Z])) (?:is|must be|has to be|seems|looks) (?:the |therefore |clearly )?"
+    r"(?<!tatement )([A-HJ-Z])) (?:is|must be|has to be|would be|seems|looks) (?:the |my |therefore |clearly )?"
     r"(?:correct|right|best|true|answer)\b"
 )
 # "a" is an article and "I" a pronoun unless the sentence ends or turns after it; so is any small letter.
@@ -61,12 +70,14 @@ _SECOND_CHOICE = re.compile(
     r"(?! (?:am|think|will|believe|would|did|chose|is)\b)"
 )
 _BARE_LETTER = re.compile(r"(?:(?i:option|choice) )?[(\[\"'$]{0,2}([A-Za-z])[)\].:\"'$]{0,3}")
-_LETTERED_LINE = re.compile(r"[(\[]?([A-Z])[)\].:]{1,2} ?\S")
+_LETTERED_LINE = re.compile(r"[(\[]?([A-Z])(?:[)\].:]{1,2} ?(?![A-Z]\Z)\S|,? (?:because|since)\b| [-\u2014] )")
+_BULLET = re.compile(r"^(?:#{1,6}|[->*•]) +(?=\S)", re.MULTILINE)
 _LISTED_LINE = re.compile(rf"[(\[]?([A-Z]){_SECOND_CHOICE.pattern}")
 _LETTER_IN_PARENTHESES = re.compile(r"\(([A-Z])\)")
 _DENIED = re.compile(r"(?:not|never|n't)\b", re.IGNORECASE)
 _DENYING = re.compile(
-    r"(?:\b(?:not|never|neither|cannot|if|suppose|assume|assuming|whether|wrong|incorrect|rule out)\b|n't\b)[^.;:!?\n]*\Z", re.IGNORECASE
+    r"(?:\b(?:not|never|neither|cannot|could|might|no way|unlikely|refuse|doubt|if|unless|suppose|assume|assuming|whether|wrong|incorrect|rule out)\b|n't\b)[^.;:!?\n]*\Z",
+    re.IGNORECASE,
 )
 _TURN = re.compile(r"\b(?:so|but|therefore|hence|thus|then|because|since|and|which means|means)\b|,", re.IGNORECASE)
 _EMPHASIS = re.compile(r"(?<!\w)[*_]+(?=\S)|(?<=\S)[*_]+(?!\w)")
@@ -115,7 +126,11 @@ def _last_choice(marks: list[_Mark], plain: str, allowed: str) -> Extraction:
     if any(mark.letter.upper() == letter for mark in marks[last + 1 :]):
         return ABSENT
     beside = marks[last - 1] if last else None
-    if beside is not None and plain.startswith("\\boxed", beside.start) and plain.startswith("\\boxed", marks[last].start):
+    if (
+        beside is not None
+        and plain.startswith("\\boxed", beside.start)
+        and plain.startswith("\\boxed", marks[last].start)
+    ):
         if beside.letter.upper() != letter and _BETWEEN_BOXES.fullmatch(plain[beside.end : marks[last].start]):
             return AMBIGUOUS
     return _one_choice([letter], allowed)
@@ -129,6 +144,7 @@ def _one_choice(letters: list[str], allowed: str) -> Extraction:
 
 
 def _words(text: str) -> str:
+    text = re.sub(r"(?<=[0-9]),(?=[0-9]{3}(?![0-9]))", "", text)
     return " ".join(re.findall(r"[^\W_]+|[^\w\s.,;:!?'\"()\[\]{}$\\]", text.casefold()))
 
 
@@ -157,6 +173,7 @@ def _is_longer(letter: str | None, options: Sequence[str]) -> bool:
 def _text_choice(plain: str, options: Sequence[str]) -> tuple[int, Extraction]:
     """Return the option whose text stands where a letter was asked for, and the place of that mark."""
     marked = [(match.start(), match[1]) for match in _TEXT_BOX.finditer(plain)]
+    marked += [(match.end(), match[1]) for match in _TAGGED_TEXT.finditer(plain)]
     marked += [(match.start(), match["rest"]) for match in _TEXT_MARK.finditer(plain)]
     if marked:
         place, said = max(marked)
@@ -192,13 +209,16 @@ def extract_choice(completion: str, num_options: int, options: Sequence[str] = (
     'B'
     """
     allowed = LETTERS[:num_options]
-    plain = _EMPHASIS.sub("", plain_text(visible_text(completion)).translate(_QUOTES))
+    plain = _BULLET.sub("", _EMPHASIS.sub("", plain_text(visible_text(completion)).translate(_QUOTES)))
     place, by_text = _text_choice(plain, options) if options else (-1, ABSENT)
     marks = _marks(plain)
     chosen = [mark for mark in marks if not mark.is_denied]
     # The later mark counts; in one mark "E. coli" is the option of that name, and not option E.
     is_text = by_text.status == "found" and place >= 0 and (not chosen or place >= chosen[-1].start)
-    if chosen and not (is_text and (place > chosen[-1].end or _is_longer(by_text.value, options))):
+    if chosen and not (
+        is_text
+        and (place > chosen[-1].end or chosen[-1].letter.upper() not in allowed or _is_longer(by_text.value, options))
+    ):
         return _last_choice(marks, plain, allowed)
     if by_text.status != "absent":
         return by_text
@@ -210,4 +230,5 @@ def extract_choice(completion: str, num_options: int, options: Sequence[str] = (
     lettered += [letter for line in lines if (match := _LISTED_LINE.match(line)) for letter in match.groups()]
     if bare or lettered:
         return _one_choice(bare + lettered, allowed)
-    return _one_choice(_LETTER_IN_PARENTHESES.findall(plain), allowed)
+    named = [match[1] for match in _LETTER_IN_PARENTHESES.finditer(plain) if not _is_denied(plain, match.start())]
+    return _one_choice(named, allowed)

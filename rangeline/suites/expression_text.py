@@ -26,7 +26,9 @@ _CHARACTERS = str.maketrans(
 _SAME = (
     (re.compile(r"\\(?:left|right|m?big|Big|bigg|Bigg)(?:[lr](?![a-z]))?(?![a-zA-Z])\s*\.?"), ""),
     (
-        re.compile(r"(?<!\\)\\(?:displaystyle|textstyle|limits|boldsymbol|mathbf|bf|,|!|;|:| |quad|qquad|hspace\{[^{}]*\})"),
+        re.compile(
+            r"(?<!\\)\\(?:displaystyle|textstyle|limits|boldsymbol|mathbf|bf|,|!|;|:| |quad|qquad|hspace\{[^{}]*\})"
+        ),
         " ",
     ),
     (re.compile(r"\\[dtc]frac(?![a-zA-Z])"), r"\\frac"),
