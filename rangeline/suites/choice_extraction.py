@@ -18,14 +18,24 @@ LETTERS = "ABCDEFGHIJ"
 """Labels of options in the order in which they are shown."""
 
 _ADVERB = (
-    r"(?:(?:definitely|clearly|obviously|probably|most likely|simply|just|indeed|actually|still|certainly|in fact|therefore|thus|then|hence|also|donc|I think|I believe),? |"
+    r"(?:(?:definitely|clearly|obviously|probably|most likely|simply|just|indeed|actually|still|certainly|"
+    r"in fact|therefore|thus|then|hence|also|donc|I think|I believe),? |"
     r"not (?:option )?\(?[A-Z]\)?,? (?:but|rather|instead)(?: rather)? )?"
 )
-_NOUN = r"(?:(?:(?:the|la|die|das|(?<=é )a|a(?= op)) )?(?:option|choice|letter|answer|opción|opção|opzione|wahl|buchstabe) |(?:la|die|(?<=é )a) )?"
-_ADJECTIVE = r"(?: (?:correct[ae]?|corretta|correta|exacte|juste|giusta|corect|final|finale|sahihi|الصحيحة|الصحيح|đúng|yang benar|benar)|ที่ถูกต้อง)?"
+_NOUN = (
+    r"(?:(?:(?:the|la|die|das|(?<=é )a|a(?= op)) )?(?:option|choice|letter|answer|opción|opção|opzione|wahl|"
+    r"buchstabe) |(?:la|die|(?<=é )a) )?"
+)
+_ADJECTIVE = (
+    r"(?: (?:correct[ae]?|corretta|correta|exacte|juste|giusta|corect|final|finale|sahihi|"
+    r"الصحيحة|الصحيح|đúng|yang benar|benar)|ที่ถูกต้อง)?"
+)
 # Scripts without spaces between words may stand right before and after a letter.
 _UNSPACED = r"[\u0e00-\u0eff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]"
-_COPULA = rf"(?: ?(?:(?:would|must|should|will|has to) be|to(?= [A-Z]\b)|(?:{COPULAS})(?![a-zA-Z]|(?<=[a-zA-Z])[A-Z])|(?:este|on|je|ni|היא|είναι(?: η)?)(?= \(?[A-Z]\b)|(?:{COPULAS})(?<={_UNSPACED})))?"
+_COPULA = (
+    rf"(?: ?(?:(?:would|must|should|will|has to) be|to(?= [A-Z]\b)|(?:{COPULAS})(?![a-zA-Z]|(?<=[a-zA-Z])[A-Z])|"
+    rf"(?:este|on|je|ni|היא|είναι(?: η)?)(?= \(?[A-Z]\b)|(?:{COPULAS})(?<={_UNSPACED})))?"
+)
 _ASIDE = (
     r"(?: (?:to|for|of) [^.\n:]{1,80}?(?= is\b)|, [^.,:\n]{1,40},|,? (?:I|we|that|which) [^.,\n:]{1,60}?(?= is\b))?"
 )
@@ -33,8 +43,10 @@ _ANNOUNCEMENT = (
     rf"(?:(?<![a-zA-Z])(?:{ANSWER_WORDS}|ans\.?)(?![a-zA-Z]|(?<={_UNSPACED})(?!{_UNSPACED})\B(?![A-Z]))"
     rf"[\"']?{_ADJECTIVE}{_ASIDE}{_COPULA}(?: ?(?:[:=\uff1a]|[-=]+>|→|[-\u2014](?= )))*"
     r"|\b(?:correct|right|best|true) (?:option|choice|letter|one|statement)(?: is)?:?"
-    r"|\b(?:(?:selected|chosen) |corresponds to |matches |matching |that fits |meaning )(?:the )?(?:option|choice|letter|one)?(?: is|:)?"
-    r"|\b(?:opción|opcion|opção|opzione|alternativa) (?:correcta|correta|corretta|giusta)(?: es| é| è)?:?|\b[Rr]ichtig ist"
+    r"|\b(?:(?:selected|chosen) |corresponds to |matches |matching |that fits |meaning )"
+    r"(?:the )?(?:option|choice|letter|one)?(?: is|:)?"
+    r"|\b(?:opción|opcion|opção|opzione|alternativa) (?:correcta|correta|corretta|giusta)(?: es| é| è)?:?"
+    r"|\brichtig ist"
     r"|(?:正解|选择|應選|应选|选|選)(?:は|是|为)?[:\uff1a]?"
     r"|\boption (?:that|which) [^.,\n:]{1,60}? is"
     r"|\b(?:pick|choose|choosing|select|chose|go with|going with|went with|opt for|vote for)(?:ed|ing)?:?)[ \n]?"
@@ -42,7 +54,8 @@ _ANNOUNCEMENT = (
 _LETTER_MARK = r"[(\[\"'{<]{0,2} ?([A-Za-z])(?!['\u2019]?(?=[^\W]|_)(?!" + _UNSPACED + r"))"
 _CHOICE_MARK = re.compile(rf"{_ANNOUNCEMENT}{_ADVERB}{_NOUN}{_LETTER_MARK}", re.IGNORECASE)
 _IT_IS = re.compile(
-    r"\b(?:(?:it|this|that)(?:'s| is| must be| has to be| should be)|(?:I|we|I'd|I would|we would) (?:think|guess|say|believe)"
+    r"\b(?:(?:it|this|that)(?:'s| is| must be| has to be| should be)|"
+    r"(?:I|we|I'd|I would|we would) (?:think|guess|say|believe)"
     rf"|guess(?: is|:)) {_ADVERB}{_NOUN}{_LETTER_MARK}",
     re.IGNORECASE,
 )
@@ -57,7 +70,8 @@ _TAGGED_TEXT = re.compile(r"<answer>([^<\n]{1,400})</answer>", re.IGNORECASE)
 _BETWEEN_BOXES = re.compile(r"[ $,;]*(?:and|or|/|&)?[ $]*")
 # A bare I before "is true" is the number of a statement.
 _CHOICE_NAMED = re.compile(
-    r"(?:(?:\b[Oo]ption |\b[Cc]hoice |\b[Aa]nswer )(?:\(([A-Z])\)|([A-Z]))|\(([A-Z])\)|(?:(?<=[a-z] )|(?<=[a-z], )|(?<![^\n]))"
+    r"(?:(?:\b[Oo]ption |\b[Cc]hoice |\b[Aa]nswer )(?:\(([A-Z])\)|([A-Z]))|\(([A-Z])\)|"
+    r"(?:(?<=[a-z] )|(?<=[a-z], )|(?<![^\n]))"
     r"(?<!tatement )([A-HJ-Z])) (?:is|must be|has to be|would be|seems|looks) (?:the |my |therefore |clearly )?"
     r"(?:correct|right|best|true|answer)\b"
 )
@@ -75,8 +89,13 @@ _BULLET = re.compile(r"^(?:#{1,6}|[->*•]) +(?=\S)", re.MULTILINE)
 _LISTED_LINE = re.compile(rf"[(\[]?([A-Z]){_SECOND_CHOICE.pattern}")
 _LETTER_IN_PARENTHESES = re.compile(r"\(([A-Z])\)")
 _DENIED = re.compile(r"(?:not|never|n't)\b", re.IGNORECASE)
+# What denies a pick stands right before it, with words of opinion between at most; "x is not 0" denies nothing.
 _DENYING = re.compile(
-    r"(?:\b(?:not|never|neither|cannot|could|might|no way|unlikely|refuse|doubt|if|unless|suppose|assume|assuming|whether|wrong|incorrect|rule out)\b|n't\b)[^.;:!?\n]*\Z",
+    r"(?:(?:\b(?:not|never|neither|nor|cannot|could|might|unlikely|refuse|no way)\b|n't\b)"
+    r"(?: (?:think|believe|feel|say|agree|sure|certain|convinced|want|that|the|to|be|correct|right|true|best|final|case|"
+    r"with|going|actually|really|necessarily|possible|likely|it|option|choice))*"
+    r"|\b(?:if|unless|suppose|assume|assuming|whether)(?: that)?(?: the)?(?: correct)?"
+    r"|\b(?:wrong|incorrect)|\brule out) ?\Z",
     re.IGNORECASE,
 )
 _TURN = re.compile(r"\b(?:so|but|therefore|hence|thus|then|because|since|and|which means|means)\b|,", re.IGNORECASE)
@@ -126,13 +145,10 @@ def _last_choice(marks: list[_Mark], plain: str, allowed: str) -> Extraction:
     if any(mark.letter.upper() == letter for mark in marks[last + 1 :]):
         return ABSENT
     beside = marks[last - 1] if last else None
-    if (
-        beside is not None
-        and plain.startswith("\\boxed", beside.start)
-        and plain.startswith("\\boxed", marks[last].start)
-    ):
-        if beside.letter.upper() != letter and _BETWEEN_BOXES.fullmatch(plain[beside.end : marks[last].start]):
-            return AMBIGUOUS
+    are_boxes = beside is not None and all(plain.startswith("\\boxed", mark.start) for mark in (beside, marks[last]))
+    if beside is not None and are_boxes and beside.letter.upper() != letter:
+        between = plain[beside.end : marks[last].start]
+        return AMBIGUOUS if _BETWEEN_BOXES.fullmatch(between) else _one_choice([letter], allowed)
     return _one_choice([letter], allowed)
 
 

@@ -20,7 +20,8 @@ _SOLUTION_TAGS = re.compile(r"<\|(?:begin|end)_of_solution\|>")
 
 ANSWER_WORDS = (
     "answer|antwort|lösung|ergebnis|réponse|reponse|résultat|respuesta|resultado|risposta|risultato|resposta|antwoord|"
-    "svaret|svar|odpowiedź|odpověď|vastaus|válasz|răspunsul|răspuns|ответ|відповідь|απάντηση|cevap|yan\u0131t|jawabannya|jawaban|câu trả lời|trả lời|đáp án|jibu|"
+    "svaret|svar|odpowiedź|odpověď|vastaus|válasz|răspunsul|răspuns|ответ|відповідь|απάντηση|cevap|yan\u0131t|"
+    "jawabannya|jawaban|câu trả lời|trả lời|đáp án|jibu|"
     "答案|答え|解答|답|정답|الإجابة|الجواب|תשובה|उत्तर|উত্তর|คำตอบ|సమాధానం|result|solution|choice"
 )
 """The word that announces an answer, as alternatives of a pattern; small letters."""

@@ -10,7 +10,9 @@ NAMED = ["Paris", "London", "New York", "1000", "E. coli", "C major"]
 KINDS = {
     "denied": [
         ("I don't think the answer is B.", None), ("I do not choose B.", None), ("I would not pick B.", None),
-        ("The wrong answer is B.", None), ("The answer is not (B).", None), ("It is unlikely that the answer is B.", None),
+        ("The wrong answer is B.", None), ("The answer is not (B).", None),
+        ("It is unlikely that the answer is B.", None),
+        ("No doubt the answer is B.", "B"), ("Since 5 is not prime the answer is B.", "B"),
         ("I refuse to choose B.", None), ("The answer is B. No, I don't think the answer is B.", None),
         ("I am not sure, but the answer is B.", "B"), ("The answer is not A, it is B.", "B"),
         ("The correct answer is not B but C.", "C"), ("The answer is B, not A.", "B"),
@@ -33,17 +35,19 @@ KINDS = {
     "other languages": [
         (text, "C")
         for text in (
-            "答案是C", "正确答案是C", "答えはCです", "정답은 C입니다", "La respuesta correcta es C.", "故选：C", "正解: C",
+            "答案是C", "正确答案是C", "答えはCです", "정답은 C입니다", 
+            "La respuesta correcta es C.", "故选:C", "正解: C",
             "La risposta corretta è C", "A resposta correta é a C", "La opción correcta es la C", "Ответ \u2014 C",
             "Prawidłowa odpowiedź to C", "Đáp án đúng là C", "الإجابة الصحيحة هي C", "Răspunsul corect este C",
-            "Η σωστή απάντηση είναι C", "คำตอบที่ถูกต้องคือ C", "Oikea vastaus on C", "התשובה היא C",
+            "\u0397 σωστή απάντηση είναι C", "คำตอบที่ถูกต้องคือ C", "Oikea vastaus on C", "התשובה היא C",
         )
     ],
 }  # fmt: skip
 TEXTS = [
     ("I pick B. The answer is Paris.", "A"), ("The answer is E. coli.", "E"), ("Answer: C major", "F"),
     ("<answer>London</answer>", "B"), ("The answer is 1,000.", "D"), ("I don't think the answer is Paris.", None),
-    ("The answer is Paris. So B? No. Answer: C", "C"), ("Answer: C. New York", "C"), ("The answer is London, not Paris.", "B"),
+    ("The answer is Paris. So B? No. Answer: C", "C"), ("Answer: C. New York", "C"),
+    ("The answer is London, not Paris.", "B"),
 ]  # fmt: skip
 
 
