@@ -1,6 +1,7 @@
 r"""Read which option a completion chooses: found, ambiguous or absent; never a guess.
 
-The last marked letter counts ("The answer is B", `\boxed{B}`, "I pick B"); one beyond the options is no answer. Without
+The last mark counts, be it a letter ("The answer is B", `\boxed{B}`, "I pick B") or the text of an option; a letter
+beyond the options, and one that is denied or only supposed ("I would not pick B"), is no answer. Without
 a mark counts the first line that is a bare letter, then the only letter that starts a line or stands in parentheses,
 then the only option whose text the answer repeats. The article "a" and the pronoun "I" are letters only where the
 sentence ends or turns after them. Nothing is scored here.
@@ -92,8 +93,8 @@ _DENIED = re.compile(r"(?:not|never|n't)\b", re.IGNORECASE)
 # What denies a pick stands right before it, with words of opinion between at most; "x is not 0" denies nothing.
 _DENYING = re.compile(
     r"(?:(?:\b(?:not|never|neither|nor|cannot|could|might|unlikely|refuse|no way)\b|n't\b)"
-    r"(?: (?:think|believe|feel|say|agree|sure|certain|convinced|want|that|the|to|be|correct|right|true|best|final|case|"
-    r"with|going|actually|really|necessarily|possible|likely|it|option|choice))*"
+    r"(?: (?:think|believe|feel|say|agree|sure|certain|convinced|want|that|the|to|be|correct|right|true|best|final|"
+    r"case|with|going|actually|really|necessarily|possible|likely|it|option|choice))*"
     r"|\b(?:if|unless|suppose|assume|assuming|whether)(?: that)?(?: the)?(?: correct)?"
     r"|\b(?:wrong|incorrect)|\brule out) ?\Z",
     re.IGNORECASE,
