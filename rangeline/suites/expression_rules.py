@@ -211,6 +211,14 @@ def nodes_equal(first: Node, second: Node) -> bool:
     return _wholes_equal(_as_region(assigned_value(first)), _as_region(assigned_value(second)))
 
 
+def _matrix_of(node: Node) -> sympy.Matrix | None:
+    """Return the matrix that a list of equally long lists is; None where it is none."""
+    rows = node.parts if node.kind == "pair" and node.text == "[]" else ()
+    if not rows or any(row.kind != "pair" or row.text != "[]" for row in rows) or len({len(r.parts) for r in rows}) > 1:
+        return None
+    return sympy.Matrix([[parse_value(part.text) for part in row.parts] for row in rows])
+
+
 def _wholes_equal(first: Node, second: Node) -> bool:
     """Compare what is left once words, percent signs, relations and assignments are dealt with."""
     kinds = (first.kind, second.kind)
@@ -222,6 +230,9 @@ def _wholes_equal(first: Node, second: Node) -> bool:
         if one.kind == "list" and other.kind == "pair":
             same_length = len(one.parts) == len(other.parts)
             return same_length and all(map(nodes_equal, map(assigned_value, one.parts), other.parts))
+        rows = _matrix_of(one) if other.kind == "value" else None
+        if rows is not None:
+            return values_equal(rows, parse_value(other.text), complex_numbers=False)
     regions = _regions(first, second)
     if regions is not None or "pair" in kinds or "union" in kinds:
         return regions is True

@@ -66,6 +66,10 @@ _ANGLE_FUNCTION = re.compile(r"(?:sin|cos|tan|sec|csc|cot)(?![a-z])")
 _DEGREES = re.compile(rf"([0-9]+(?:\.[0-9]+)?)\s*(?:{_DEGREE})")
 _TRAILING_UNIT = re.compile(rf"(?<=[0-9}})\]a-z!.])\s*(?:{_UNIT_BOX}|{_DEGREE})\s*$")
 _PLAIN_UNIT = re.compile(r"^(.*[0-9})])\s+(?:[a-zA-Z]{2,}\.?(?:\^[0-9]|\^\{[0-9]\})?(?:\s+|/|$))+$")
+# Only units that are common: "2 x/y" is a quotient.
+_RATE_UNIT = re.compile(
+    r"^(.*[0-9})])\s*(?:km|cm|mm|m|ft|mi|miles|kg|g|mol|J|N|L)/(?:sec|s|hr|h|min|kg|m|cm|mol|K|L)(?:\^\{?[23]\}?)?$"
+)
 _LEADING_CURRENCY = re.compile(r"^(-?)\s*(?:\\\$|\$|€|£|\\(?:text|mathrm)\{\s*(?:\\?\$|USD|Rs\.?)\s*\})\s*(?=-?[0-9.])")
 _TEXT = re.compile(r"\\(?:text|mathrm|textrm|textbf|mathit|mbox|textit|mathsf|mathtt)\s*\{([^{}]*)\}")
 _SPACED_THOUSANDS = re.compile(r"(?<![0-9.,] )(?<![0-9.,])[0-9]{1,3}(?: [0-9]{3})+(?![0-9]| [0-9])")
@@ -167,7 +171,7 @@ def _strip_units(text: str) -> str:
         return _DEGREES.sub(r"(\1 \\cdot \\frac{\\pi}{180})", text)
     while (shorter := _TRAILING_UNIT.sub("", text)) != text:
         text = shorter
-    match = _PLAIN_UNIT.match(text)
+    match = _PLAIN_UNIT.match(text) or _RATE_UNIT.match(text)
     return (match[1] if match else text).strip()
 
 
