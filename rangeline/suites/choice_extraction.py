@@ -85,7 +85,9 @@ _SECOND_CHOICE = re.compile(
     r"(?! (?:am|think|will|believe|would|did|chose|is)\b)"
 )
 _BARE_LETTER = re.compile(r"(?:(?i:option|choice) )?[(\[\"'$]{0,2}([A-Za-z])[)\].:\"'$]{0,3}")
-_LETTERED_LINE = re.compile(r"[(\[]?([A-Z])(?:[)\].:]{1,2} ?(?![A-Z]\Z)\S|,? (?:because|since)\b| [-\u2014] )")
+_LETTERED_LINE = re.compile(
+    r"[(\[]?([A-Z])(?:[)\].:]{1,2} ?(?![A-Z]\Z)\S|(?<!I),? (?:because|since)\b|(?<!I) [-\u2014] )"
+)
 _BULLET = re.compile(r"^(?:#{1,6}|[->*•]) +(?=\S)", re.MULTILINE)
 _LISTED_LINE = re.compile(rf"[(\[]?([A-Z]){_SECOND_CHOICE.pattern}")
 _LETTER_IN_PARENTHESES = re.compile(r"\(([A-Z])\)")
@@ -102,7 +104,7 @@ _DENYING = re.compile(
 _TURN = re.compile(r"\b(?:so|but|therefore|hence|thus|then|because|since|and|which means|means)\b|,", re.IGNORECASE)
 _EMPHASIS = re.compile(r"(?<!\w)[*_]+(?=\S)|(?<=\S)[*_]+(?!\w)")
 _QUOTES = str.maketrans(
-    {**dict.fromkeys("\u201c\u201d\u00ab\u00bb", '"'), **dict.fromkeys("\u2018\u2019", "'"),
+    {**dict.fromkeys("\u201c\u201d\u00ab\u00bb\u300c\u300d", '"'), **dict.fromkeys("\u2018\u2019", "'"),
      **{chr(0xFF21 + i): chr(0x41 + i) for i in range(26)}, "\uff08": "(", "\uff09": ")"}
 )  # fmt: skip
 

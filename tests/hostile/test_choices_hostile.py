@@ -31,7 +31,8 @@ KINDS = {
         ("The answer is \u201cB\u201d", "B"), ("The answer is *B*", "B"), ('{"answer": "B"}', "B"), ("Ans: B", "B"),
         ("Answer: \uff22", "B"), ("This corresponds to option B.", "B"), ("B, because it fits", "B"),
     ],
-    "numbers of statements": [("I is true and II is false.", None), ("Statement I is true.", None)],
+    "numbers of statements": [("I - as a model - cannot say", None),
+        ("I is true and II is false.", None), ("Statement I is true.", None)],
     "other languages": [
         (text, "C")
         for text in (
