@@ -19,14 +19,14 @@ from rangeline.evaluation.comparison import PairedDifference, paired_difference
 from rangeline.evaluation.presets import VERDICT_MEASURES, BenchmarkPlan, get_preset
 from rangeline.evaluation.sampling_metrics import prompt_means
 from rangeline.evaluation.score_table import benchmark_markdown, fill_preset, preset_markdown
-from rangeline.lineage import MANIFEST_NAME, atomic_write, digest_json, write_json, write_manifest
+from rangeline.lineage import MANIFEST_NAME, atomic_write, digest_json, read_manifest, write_json, write_manifest
 from rangeline.records import PromptRow
 from rangeline.stages.benchmark_sampling import TOP_P, LoadedPolicy, sample_shards
 from rangeline.stages.benchmark_source import Problems, Unavailable, read_problems
 from rangeline.stages.bert_overlap import DEFAULT_MODEL
 from rangeline.stages.data import read_prompts, write_prompts
 from rangeline.stages.progress import Progress
-from rangeline.stages.scoring import metrics_of, scored_columns
+from rangeline.stages.scoring import is_overlap, metrics_of, scored_columns
 from rangeline.stages.tables import read_table, write_table
 from rangeline.stages.workspace import Workspace
 
@@ -177,6 +177,9 @@ def _run(
             progress=partial(progress, f"{plan.name} ({policy.label})"),
         )
         write_table(samples, scored_columns(table, by_id, bert_model=settings.bert_model))
+    elif is_overlap(rows) and _scored_with(folder) != settings.bert_model:
+        # Another model gives other scores; the completions stay.
+        write_table(samples, scored_columns(read_table(samples), by_id, bert_model=settings.bert_model))
     reading: dict[str, Any] = {
         "ks": ks_of(settings, plan),
         "confidence": settings.confidence,
@@ -194,6 +197,12 @@ def _run(
         facts={**facts, "policy": policy.label},
     )
     return BenchmarkResult(name=plan.name, folder=folder, metrics=metrics)
+
+
+def _scored_with(folder: Path) -> str | None:
+    """Return the BERTScore model of a folder's scores; None where the run broke off before it said."""
+    path = folder / MANIFEST_NAME
+    return str(read_manifest(path).parameters["bert_model"]) if path.is_file() else None
 
 
 def write_score_table(workspace: Workspace, policies: Sequence[PolicyResults], settings: BenchmarkSettings) -> Path:

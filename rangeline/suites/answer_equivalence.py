@@ -20,6 +20,8 @@ _WIDE_DIGITS = "".join(map(chr, range(0xFF10, 0xFF1A)))
 _CHARACTERS = str.maketrans(
     _MINUS_SIGNS + _WIDE_SPACES + _WIDE_DIGITS, "-" * len(_MINUS_SIGNS) + " " * len(_WIDE_SPACES) + "0123456789", "`"
 )
+_FIXED_SPACES = re.compile(rf"(?<=[0-9])[{_WIDE_SPACES}](?=[0-9]{{3}}(?![0-9]))")
+"""Spaces that keep the thousands of one number together."""
 _DROPPED = ("**", "__", "\\(", "\\)", "\\[", "\\]", "\\,", "\\!")
 _CURRENCY = re.compile(r"(?<![0-9])[$€£]|[$€£](?![0-9])")
 
@@ -28,15 +30,17 @@ _UNSIGNED = (
     r"(?:(?:[0-9]{1,3}(?:,[0-9]{3})+(?![0-9])|[0-9]+)(?:\.[0-9]+)?|(?<!\.)\.[0-9]+)"
     r"(?:[eE][+-]?[0-9]{1,3}(?![0-9]))?"
 )
-_BEFORE = r"(?<![\w/^{])(?<![0-9]\.)"
+# Nor its tail: x3. Scripts without spaces between words may stand right before a number.
+_MIXED = r"[0-9]{1,9} [0-9]{1,9}/[0-9]{1,9}"
+_BEFORE = r"(?<![/^{])(?<!(?=[^\u0e00-\u0eff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af])\w)(?<![0-9]\.)"
 _SIGN = r"(?:(?<![)\]}%!])[+-])?"
 # Not the head of a longer thing: 3x, 1st, 2^10, 4\sqrt{2}, 1.2.3. Units of two letters and more may follow.
 _AFTER = (
     r"(?![0-9_]|\.[0-9]|(?:st|nd|rd|th)\b|[A-Za-z]\b| ?[/^] ?(?:[0-9({\\]|[A-Za-z]\b)"
     r"|\\(?:sqrt|pi|frac|cdot|times)|[√π\u00b2\u00b3\u00b9\u2070-\u2079]|[eE][+-]?[0-9])"
 )
-NUMBER = re.compile(rf"{_BEFORE}(?>{_SIGN}{_UNSIGNED}(?: ?/ ?[+-]?{_UNSIGNED})?){_AFTER}")
-"""A number in text that went through `plain_text`: sign, thousands separators, decimals, exponent, fraction."""
+NUMBER = re.compile(rf"{_BEFORE}(?>{_SIGN}(?:{_MIXED}|{_UNSIGNED}(?: ?/ ?[+-]?{_UNSIGNED})?)){_AFTER}")
+"""A number in text that went through `plain_text`: sign, thousands separators, decimals, exponent, (mixed) fraction."""
 
 
 def plain_text(text: str) -> str:
@@ -47,7 +51,9 @@ def plain_text(text: str) -> str:
     >>> plain_text("**Total:**  $1,000")
     'Total: 1,000'
     """
-    text = text.translate(_CHARACTERS).replace("{,}", ",").replace("\\$", "$").replace("\\%", "%")
+    text = (
+        _FIXED_SPACES.sub("", text).translate(_CHARACTERS).replace("{,}", ",").replace("\\$", "$").replace("\\%", "%")
+    )
     for mark in _DROPPED:
         text = text.replace(mark, "")
     text = re.sub(r"[^\S\n]+", " ", _CURRENCY.sub("", text)).replace("= - ", "= -")
@@ -70,6 +76,11 @@ def parse_number(text: str) -> Fraction | None:
     plain = plain_text(text).rstrip(" .").removesuffix("%").rstrip()
     if len(plain) > MAX_NUMBER_LENGTH or NUMBER.fullmatch(plain) is None:
         return None
+    mixed = re.fullmatch(rf"({_SIGN})({_MIXED})", plain)
+    if mixed is not None:
+        whole, part = mixed[2].split(" ")
+        value = parse_number(part)
+        return None if value is None else (int(whole) + value) * (-1 if mixed[1] == "-" else 1)
     above, _, below = plain.replace(",", "").replace(" ", "").partition("/")
     divisor = Fraction(Decimal(below)) if below else Fraction(1)
     return Fraction(Decimal(above)) / divisor if divisor else None

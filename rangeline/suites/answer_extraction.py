@@ -11,7 +11,9 @@ from rangeline.suites.answer_equivalence import NUMBER, parse_number, plain_text
 from rangeline.suites.base import ABSENT, AMBIGUOUS, Extraction, found
 from rangeline.suites.final_text import ANSWER_WORDS, COPULAS, visible_text
 
-_BOXED_NUMBER = re.compile(r"\\boxed\{(?:\\text\{)?([^{}]*)\}")
+_BOXED_NUMBER = re.compile(r"\\boxed\{((?:[^{}]|\{[^{}]{0,200}\}){0,400})\}")
+_TEXT_MACRO = re.compile(r"\\(?:text|textbf|mathrm|mathbf) ?\{([^{}]*)\}")
+_FRACTION = re.compile(r"([0-9] ?)?\\[dt]?frac\{(-?[0-9]+)\}\{([0-9]+)\}")
 _OPEN_BOX = re.compile(r"\\boxed\{[^{}]*\Z")
 _NUMBER_MARK = re.compile(
     rf"(?<![a-zA-Z])(?:{ANSWER_WORDS})(?![a-zA-Z])(?: ?(?:{COPULAS})(?![a-zA-Z]))?(?: ?[:=\uff1a])?[ \n]?"
@@ -19,6 +21,7 @@ _NUMBER_MARK = re.compile(
     re.IGNORECASE,
 )
 _NUMBER_STATED = re.compile(rf"(?:=|\b(?:is|equals)\b)[ \n]?(?={NUMBER.pattern})")
+_SPACED_THOUSANDS = re.compile(r"-?[0-9]{1,3}(?: [0-9]{3})+")
 _CLAUSE_END = re.compile(r"[.!?;](?: |\Z)|\n")
 _HEADING = re.compile(r"(?:step|part|case|example|method|solution|problem|question)\b", re.IGNORECASE)
 
@@ -37,6 +40,11 @@ def _one_number(texts: list[str]) -> Extraction:
 
 def _number_in(clause: str) -> Extraction:
     """Return the number of a clause: the right side of its last equation; remarks in parentheses do not count."""
+    clause = _TEXT_MACRO.sub(r" \1", clause)
+    clause = _FRACTION.sub(lambda match: f"{(match[1] or '').strip()} {match[2]}/{match[3]}", clause)
+    clause = re.sub(r"^\{([^{}]*)\}$", r"\1", re.sub(r"^- (?=[0-9])", "-", clause.strip()))
+    if _SPACED_THOUSANDS.fullmatch(clause):
+        clause = clause.replace(" ", "")
     for part in (clause.rpartition("=")[2], clause):
         for text in (re.sub(r"\([^()]*\)", "", part), part):
             numbers = NUMBER.findall(text)
@@ -76,6 +84,8 @@ def extract_hashed_number(completion: str) -> Extraction:
         line = part.lstrip(" \n:")
         if _HEADING.match(line):
             continue
+        # A heading such as "#### Final answer:" speaks of the next line.
+        line = re.sub(r"^[^\n0-9]*:\n", "", line)
         number = _number_in(_clause(line))
         if number.status != "absent":
             return number

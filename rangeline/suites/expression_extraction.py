@@ -38,7 +38,8 @@ _DOUBT = re.compile(
     re.IGNORECASE,
 )
 _ADMITTED = re.compile(
-    r"\b(?:cannot|can't|can not|could not|do(?:es)? not|don't|unsure|unclear|unknown|not sure|no idea|impossible)\b",
+    r"\b(?:cannot|can't|can not|could not|do(?:es)? not|don't|unsure|unclear|unknown|not sure|no idea|impossible|"
+    r"(?:could|may|might)(?: well)? be|perhaps|maybe|possibly)\b",
     re.IGNORECASE,
 )
 _MATHEMATICS = re.compile(r"\$\$(.+?)\$\$|(?<!\\)\$([^$\n]+)(?<!\\)\$|\\\((.+?)\\\)|\\\[(.+?)\\\]", re.DOTALL)
@@ -49,6 +50,8 @@ _TOKENS = re.compile(
     r"[-+]? ?[0-9a-zA-Z(\[{|\\](?:\\[a-zA-Z]+|\\[{}|%]|[0-9]+(?:[.,][0-9]+)*%?|(?<![a-zA-Z])[a-zA-Z](?![a-zA-Z])|and|"
     r"or|[-+*/^_=<>|(){}\[\],;: !'])*"
 )
+_ANNOUNCING_TEXT = re.compile(r"^\s*\\text\s*\{[^{}]*(?:\bis|[:=])\s*\}\s*(?=\S)")
+_SAID_AFTER = re.compile(r"\s*(?:です|である|となります|입니다|이다|है)$")
 _LONGEST_UNMARKED = 120
 _LONGEST, _LONGEST_SENTENCE = 400, 600
 """Characters of the longest answer, and of the text that is looked at for one."""
@@ -80,18 +83,18 @@ def _last_box(boxes: list[tuple[int, int, str]], text: str) -> tuple[int, str] |
     """Return place and content of the last box; boxes with nothing but a conjunction between are one list."""
     if not boxes:
         return None
-    contents = [boxes[-1][2].strip()]
+    contents = [_ANNOUNCING_TEXT.sub("", boxes[-1][2]).strip()]
     for before, after in zip(boxes[-2::-1], boxes[:0:-1], strict=False):
         gap = text[before[1] : after[0]]
         if _BETWEEN_BOXES.fullmatch(gap) is None or "\n" in gap or "." in gap:
             break
-        contents.insert(0, before[2].strip())
+        contents.insert(0, _ANNOUNCING_TEXT.sub("", before[2]).strip())
     return boxes[-1][0], " , ".join(dict.fromkeys(contents))
 
 
 def _clean(text: str) -> str:
     text = _TAIL.sub("", text.strip().replace("**", "").replace("__", "").strip("*_ \n"))
-    return text.strip().rstrip(".,;:!?").strip()
+    return _SAID_AFTER.sub("", text.strip().rstrip(".,;:!?。").strip())
 
 
 def _one_sentence(text: str) -> str:
@@ -108,8 +111,8 @@ def _one_sentence(text: str) -> str:
     return text[: end_of_sentence.start()] if end_of_sentence else text
 
 
-def _marked(text: str) -> tuple[int, str] | None:
-    """Return place and text of the last mark that says something."""
+def _marked(text: str, boxes: list[tuple[int, int, str]]) -> tuple[int, str] | None:
+    """Return place and text of the last mark outside the boxes that says something."""
     marks: list[tuple[int, str]] = [(match.start(), match[1]) for match in _TAGGED.finditer(text)]
     marks += [(match.start(), _one_sentence(match[1][:_LONGEST_SENTENCE])) for match in _HASHES.finditer(text)]
     for match in _STATED.finditer(text):
@@ -119,7 +122,12 @@ def _marked(text: str) -> tuple[int, str] | None:
         said = _one_sentence(text[match.start("rest") : match.start("rest") + _LONGEST_SENTENCE])
         if _DOUBT.match(said) is None and _BOX.search(said) is None:
             marks.append((match.start(), said))
-    marks = [(place, said) for place, said in marks if _clean(said)]
+    # What a box announces ("\\boxed{\\text{Answer: } 5}") is that box's content.
+    marks = [
+        (place, said)
+        for place, said in marks
+        if _clean(said) and not any(start < place < end for start, end, _ in boxes)
+    ]
     return max(marks, default=None)
 
 
@@ -194,7 +202,7 @@ def extract_expression(completion: str) -> Extraction:
     boxes = _boxes(text)
     if boxes is None:
         return ABSENT
-    box, mark = _last_box(boxes, text), _marked(text)
+    box, mark = _last_box(boxes, text), _marked(text, boxes)
     # A sentence that announces its box is the same mark.
     if box is not None and (mark is None or box[0] > mark[0]):
         return found(box[1]) if box[1] else ABSENT

@@ -25,6 +25,8 @@ from rangeline.suites.expression_values import (
 _VARIABLE = re.compile(r"\\?[a-zA-Z]+(?:_\{?[a-zA-Z0-9]+\}?)?(?:\s*\(\s*\\?[a-zA-Z]+(?:\s*,\s*\\?[a-zA-Z]+)*\s*\))?'?")
 _FLIPPED = {"<": ">", ">": "<", "\\le": "\\ge", "\\ge": "\\le", "=": "=", "\\ne": "\\ne"}
 _RAYS = {"<": ("()", False), "\\le": ("(]", False), ">": ("()", True), "\\ge": ("[)", True)}
+_BOTH = "and"
+"""Text of a union whose parts are conditions that may hold together."""
 _INFINITE = (Node("value", "-\\infty"), Node("value", "\\infty"))
 
 
@@ -92,11 +94,12 @@ def _interval(node: Node) -> tuple[str, Node] | None:
 
 
 def _as_region(node: Node) -> Node:
-    """Return inequalities of one variable as intervals, and several of them as their union."""
+    """Return inequalities of one variable as intervals, and several of them as one region."""
     if node.kind == "list" and node.parts and all(part.kind == "relation" for part in node.parts):
         found = [_interval(part) for part in node.parts]
         if all(one is not None for one in found) and len({one[0] for one in found if one}) == 1:
-            return Node("union", "", tuple(one[1] for one in found if one))
+            is_either = re.search(r"(?<![a-zA-Z])or(?![a-zA-Z])", node.text) is not None
+            return Node("union", "" if is_either else _BOTH, tuple(one[1] for one in found if one))
     one = _interval(node)
     return node if one is None else one[1]
 
@@ -113,7 +116,11 @@ def _set_of(node: Node) -> sympy.Set | None:
     node = _as_region(node)
     if node.kind == "union":
         parts = [_set_of(part) for part in node.parts]
-        return None if None in parts else sympy.Union(*parts)
+        if None in parts:
+            return None
+        both = sympy.Intersection(*parts) if node.text == _BOTH else sympy.S.EmptySet
+        # "x < 1 and x > 2" is said of a union all the same: nobody states what never holds.
+        return sympy.Union(*parts) if both is sympy.S.EmptySet else both
     if node.kind == "set":
         return sympy.FiniteSet(*(parse_value(part.text) for part in node.parts))
     if node.kind == "pair" and len(node.parts) == 2:
@@ -204,6 +211,14 @@ def nodes_equal(first: Node, second: Node) -> bool:
     return _wholes_equal(_as_region(assigned_value(first)), _as_region(assigned_value(second)))
 
 
+def _matrix_of(node: Node) -> sympy.Matrix | None:
+    """Return the matrix that a list of equally long lists is; None where it is none."""
+    rows = node.parts if node.kind == "pair" and node.text == "[]" else ()
+    if not rows or any(row.kind != "pair" or row.text != "[]" for row in rows) or len({len(r.parts) for r in rows}) > 1:
+        return None
+    return sympy.Matrix([[parse_value(part.text) for part in row.parts] for row in rows])
+
+
 def _wholes_equal(first: Node, second: Node) -> bool:
     """Compare what is left once words, percent signs, relations and assignments are dealt with."""
     kinds = (first.kind, second.kind)
@@ -215,6 +230,9 @@ def _wholes_equal(first: Node, second: Node) -> bool:
         if one.kind == "list" and other.kind == "pair":
             same_length = len(one.parts) == len(other.parts)
             return same_length and all(map(nodes_equal, map(assigned_value, one.parts), other.parts))
+        rows = _matrix_of(one) if other.kind == "value" else None
+        if rows is not None:
+            return values_equal(rows, parse_value(other.text), complex_numbers=False)
     regions = _regions(first, second)
     if regions is not None or "pair" in kinds or "union" in kinds:
         return regions is True

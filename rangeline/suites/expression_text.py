@@ -26,7 +26,9 @@ _CHARACTERS = str.maketrans(
 _SAME = (
     (re.compile(r"\\(?:left|right|m?big|Big|bigg|Bigg)(?:[lr](?![a-z]))?(?![a-zA-Z])\s*\.?"), ""),
     (
-        re.compile(r"\\(?:displaystyle|textstyle|limits|boldsymbol|mathbf|bf|,|!|;|:| |quad|qquad|hspace\{[^{}]*\})"),
+        re.compile(
+            r"(?<!\\)\\(?:displaystyle|textstyle|limits|boldsymbol|mathbf|bf|,|!|;|:| |quad|qquad|hspace\{[^{}]*\})"
+        ),
         " ",
     ),
     (re.compile(r"\\[dtc]frac(?![a-zA-Z])"), r"\\frac"),
@@ -42,7 +44,14 @@ _SAME = (
     (re.compile(r"\\varnothing(?![a-zA-Z])|\\{\s*\\}"), r"\\emptyset "),
     (re.compile(r"\\operatorname\*?\{([a-zA-Z]+)\}"), r"\\\1 "),
     (re.compile(r"\\(?:mathrm|text|textrm)\{\s*(pi|e|i)\s*\}"), r"\1 "),
-    (re.compile(r"\\(?:mathrm|text)\{\s*(?:and|or)\s*\}|\\(?:land|lor|vee|wedge)(?![a-zA-Z])"), " , "),
+    (re.compile(r"\\(?:mathrm|text)\{\s*(and|or)\s*\}"), r" \1 "),
+    (re.compile(r"\\(?:land|wedge)(?![a-zA-Z])"), " and "),
+    (re.compile(r"\\(?:lor|vee)(?![a-zA-Z])"), " or "),
+    (re.compile(r"\\mathbb\s*([A-Z])(?![a-zA-Z])"), r"\\mathbb{\1}"),
+    # "_2 8" is an index and an argument, not two numbers side by side.
+    (re.compile(r"_\s*([0-9])(?=\s)"), r"_{\1}"),
+    (re.compile(r"(?<![a-zA-Z\\])\\?a(?:rc)?(sin|cos|tan)(?=\s*[({0-9])"), r"\\arc\1 "),
+    (re.compile(r"(?<![a-zA-Z\\])cbrt(?=\s*[({0-9])"), r"\\sqrt[3]"),
     (re.compile(r"\\(?:lbrace|\{)"), r"\\{"),
     (re.compile(r"\\(?:rbrace|\})"), r"\\}"),
     (re.compile(r"\\(?:lvert|rvert|vert)(?![a-zA-Z])"), "|"),
@@ -57,6 +66,10 @@ _ANGLE_FUNCTION = re.compile(r"(?:sin|cos|tan|sec|csc|cot)(?![a-z])")
 _DEGREES = re.compile(rf"([0-9]+(?:\.[0-9]+)?)\s*(?:{_DEGREE})")
 _TRAILING_UNIT = re.compile(rf"(?<=[0-9}})\]a-z!.])\s*(?:{_UNIT_BOX}|{_DEGREE})\s*$")
 _PLAIN_UNIT = re.compile(r"^(.*[0-9})])\s+(?:[a-zA-Z]{2,}\.?(?:\^[0-9]|\^\{[0-9]\})?(?:\s+|/|$))+$")
+# Only units that are common: "2 x/y" is a quotient.
+_RATE_UNIT = re.compile(
+    r"^(.*[0-9})])\s*(?:km|cm|mm|m|ft|mi|miles|kg|g|mol|J|N|L)/(?:sec|s|hr|h|min|kg|m|cm|mol|K|L)(?:\^\{?[23]\}?)?$"
+)
 _LEADING_CURRENCY = re.compile(r"^(-?)\s*(?:\\\$|\$|€|£|\\(?:text|mathrm)\{\s*(?:\\?\$|USD|Rs\.?)\s*\})\s*(?=-?[0-9.])")
 _TEXT = re.compile(r"\\(?:text|mathrm|textrm|textbf|mathit|mbox|textit|mathsf|mathtt)\s*\{([^{}]*)\}")
 _SPACED_THOUSANDS = re.compile(r"(?<![0-9.,] )(?<![0-9.,])[0-9]{1,3}(?: [0-9]{3})+(?![0-9]| [0-9])")
@@ -101,7 +114,16 @@ def _argument(text: str, start: int, *, digits: bool) -> tuple[str, int] | None:
         return None if end is None else (text[start + 1 : end], end + 1)
     pattern = r"\\[a-zA-Z]+|[0-9]+(?:\.[0-9]+)?|[a-zA-Z]" if digits else r"\\[a-zA-Z]+|[0-9a-zA-Z]"
     match = re.compile(pattern).match(text, start)
-    return None if match is None else (match[0], match.end())
+    if match is None:
+        return None
+    end = match.end()
+    # A macro as an argument brings its own: \\frac{1}\\frac23, \\frac1\\sqrt2.
+    for _ in range({"\\frac": 2, "\\binom": 2, "\\sqrt": 1}.get(match[0], 0)):
+        inner = _argument(text, end, digits=match[0] == "\\sqrt")
+        if inner is None:
+            return None
+        end = inner[1]
+    return text[start:end], end
 
 
 def _brace_macros(text: str) -> str:
@@ -149,7 +171,7 @@ def _strip_units(text: str) -> str:
         return _DEGREES.sub(r"(\1 \\cdot \\frac{\\pi}{180})", text)
     while (shorter := _TRAILING_UNIT.sub("", text)) != text:
         text = shorter
-    match = _PLAIN_UNIT.match(text)
+    match = _PLAIN_UNIT.match(text) or _RATE_UNIT.match(text)
     return (match[1] if match else text).strip()
 
 
@@ -174,7 +196,7 @@ def tidy_expression(text: str) -> str:
     text = _strip_units(_SPACED_THOUSANDS.sub(lambda match: match[0].replace(" ", ""), text))
     text = _TEXT.sub(lambda match: f" {match[1].strip()} ", text).strip()
     text = _strip_units(text.replace("\\%", "%"))
-    if is_words(text):
+    if is_words(text) and _INFINITY.fullmatch(text) is None:
         return re.sub(r"\s+", " ", text)
     text = _INFINITY.sub(r"\\infty ", text)
     text = _NAMED.sub(lambda match: "\\" + match[0] + ("" if match["function"] else " "), text)

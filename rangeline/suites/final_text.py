@@ -21,11 +21,12 @@ _SOLUTION_TAGS = re.compile(r"<\|(?:begin|end)_of_solution\|>")
 ANSWER_WORDS = (
     "answer|antwort|lösung|ergebnis|réponse(?: finale)?|reponse(?: finale)?|résultat|respuesta(?: final)?|"
     "resultado|risposta(?: finale)?|risultato|resposta(?: final)?|antwoord|"
-    "svar|odpowiedź|odpověď|vastaus|válasz|răspuns|ответ|відповідь|απάντηση|cevap|yan\u0131t|jawaban|đáp án|jibu|"
+    "svaret|svar|odpowiedź|odpověď|vastaus|válasz|răspunsul|răspuns|ответ|відповідь|απάντηση|cevap|yan\u0131t|"
+    "jawabannya|jawaban|câu trả lời|trả lời|đáp án|jibu|"
     "答案|答え|解答|답|정답|الإجابة|الجواب|תשובה|उत्तर|উত্তর|คำตอบ|సమాధానం|result|solution|choice"
 )
 """The word that announces an answer, as alternatives of a pattern; small letters."""
-COPULAS = r"is|equals|are|ist|lautet|est|es|è|é|är|to(?=\s[0-9$\\])|jest|adalah|là|be|は|是|为|為|은|는|هي|هو|है"
+COPULAS = r"is|equals|are|ist|lautet|est|es|è|é|är|to(?=\s[0-9$\\])|jest|adalah|là|be|は|是|คือ|为|為|은|는|هي|هو|है"
 """The word between it and the answer, as alternatives of a pattern."""
 
 

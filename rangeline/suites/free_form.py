@@ -15,12 +15,12 @@ from types import MappingProxyType
 from rangeline.errors import DataContractError
 from rangeline.records import ChatMessage, PromptRow
 from rangeline.suites.answer_equivalence import canonical_number, parse_number, plain_text
-from rangeline.suites.base import Comparison, Extraction, Verdict, render_chat, require_reference, verdict_of
+from rangeline.suites.base import Comparison, Extraction, Verdict, found, render_chat, require_reference, verdict_of
 from rangeline.suites.choice_extraction import LETTERS, extract_choice
 from rangeline.suites.expression_extraction import extract_expression
 from rangeline.suites.expression_structure import read_structure
 from rangeline.suites.expression_text import tidy_expression
-from rangeline.suites.final_text import closed_part
+from rangeline.suites.final_text import closed_part, visible_text
 from rangeline.suites.symbolic import compare_expressions, evaluate_expression, reference_is_readable
 
 ANSWER_TYPES = (
@@ -29,6 +29,9 @@ ANSWER_TYPES = (
 SYSTEM_PROMPT = r"Reason step by step, and put your final answer within \boxed{}."
 _YES = frozenset({"true", "yes", "correct"})
 _NO = frozenset({"false", "no", "incorrect"})
+_STATED_TRUTH = re.compile(
+    r"\b(?:statement|claim|assertion|conjecture) is ((?:not )?(?:true|false))\W*\Z", re.IGNORECASE
+)
 _FILLERS = frozenset({"a", "an", "the"})
 
 
@@ -78,8 +81,11 @@ def _same_words(answer: str, reference: str, _: Fraction) -> Comparison:
 
 
 def _truth(text: str) -> bool | None:
-    words = set(_words(text)[:1])
-    return True if words & _YES else False if words & _NO else None
+    words = set(_words(text))
+    said = {value for value, known in ((True, _YES), (False, _NO)) if words & known}
+    if len(said) != 1:
+        return None
+    return said.pop() != bool(words & {"not"})
 
 
 def _same_truth(answer: str, reference: str, _: Fraction) -> Comparison:
@@ -155,7 +161,13 @@ class FreeForm:
     def extract(self, completion: str, row: PromptRow, *, truncated: bool = False) -> Extraction:
         """Return the last stated answer, a letter where the type is `option`."""
         text = closed_part(completion) if truncated else completion
-        return extract_choice(text, len(LETTERS)) if type_of(row) == "option" else extract_expression(text)
+        if type_of(row) == "option":
+            return extract_choice(text, len(LETTERS))
+        extraction = extract_expression(text)
+        if type_of(row) == "boolean" and extraction.status == "absent":
+            stated = _STATED_TRUTH.search(visible_text(text))
+            return extraction if stated is None else found(stated[1])
+        return extraction
 
     def canonical(self, answer: str) -> str:
         """Return the number in one writing, or the expression in the writing of the parser."""

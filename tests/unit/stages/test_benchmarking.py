@@ -236,6 +236,23 @@ def test_open_answers_are_scored_by_overlap(fresh, policy):
     assert "SAMSum BERT: BERTScore's model 'roberta-large' was not at hand" in text
 
 
+def test_overlap_scores_are_of_the_model_that_is_named(fresh, policy, bert):
+    """Asking again with another BERTScore model scores the same completions anew, and back again."""
+    row = {"prompt_id": "s", "prompt": "1 + ? = 9", "suite": "open_ended", "reference": "8", "share": "evaluation"}
+    write_benchmark(fresh.root, "samsum", [row])
+    settings = replace(SETTINGS, benchmarks=("samsum",), preset="rrpo", samples=None, pass_at=None)
+    first = run_benchmarks(fresh, CONFIG, policy, settings, silent).results["samsum"]
+    before = read_table(first.folder / "samples.parquet")
+    named = replace(settings, bert_model=str(bert))
+    second = run_benchmarks(fresh, CONFIG, policy, named, silent).results["samsum"]
+    after = read_table(second.folder / "samples.parquet")
+    assert first.folder == second.folder
+    assert before["completion"] == after["completion"]
+    assert "bert_score" in second.metrics["estimates"]
+    again = run_benchmarks(fresh, CONFIG, policy, settings, silent).results["samsum"]
+    assert "bert_score" not in again.metrics["estimates"]
+
+
 @pytest.mark.parametrize(
     ("over", "message"),
     [

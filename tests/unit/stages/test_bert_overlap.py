@@ -2,22 +2,8 @@ import math
 
 import numpy as np
 import pytest
-from transformers import BertConfig, BertModel, BertTokenizerFast
 
 from rangeline.stages.bert_overlap import DEFAULT_MODEL, bert_f1, bert_model_at_hand
-
-
-@pytest.fixture(scope="module")
-def bert(tmp_path_factory):
-    """Save a small random encoder whose tokens are letters."""
-    folder = tmp_path_factory.mktemp("bert")
-    letters = "abcdefghijklmnopqrstuvwxyz"
-    tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *letters, *(f"##{letter}" for letter in letters)]
-    (folder / "vocab.txt").write_text("\n".join(tokens))
-    BertTokenizerFast(str(folder / "vocab.txt")).save_pretrained(folder)
-    shape = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 16}
-    BertModel(BertConfig(vocab_size=len(tokens), max_position_embeddings=32, **shape)).save_pretrained(folder)
-    return folder
 
 
 def test_equal_texts_score_one_and_silence_scores_zero(bert):

@@ -51,9 +51,9 @@ def _wait_until_gone(pid, limit_s=15.0):
 
 def test_one_process_answers_many_requests(worker):
     """The worker is started once and used again."""
-    assert True is worker.ask(EASY).value
+    assert worker.ask(EASY).value is True
     first = worker.pid
-    assert True is worker.ask(EASY).value
+    assert worker.ask(EASY).value is True
     assert first == worker.pid
 
 
@@ -66,7 +66,7 @@ def test_late_comparison_is_missing_and_its_process_replaced(worker):
     assert (None, TIMED_OUT) == (answer.value, answer.reason)
     assert time.monotonic() - started < 5
     assert _wait_until_gone(first)
-    assert True is worker.ask(EASY).value
+    assert worker.ask(EASY).value is True
     assert first != worker.pid
 
 
@@ -76,7 +76,7 @@ def test_crash_is_missing_and_its_process_replaced(worker):
     os.kill(worker.pid, signal.SIGKILL)
     answer = worker.ask(EASY)
     assert (None, CRASHED) == (answer.value, answer.reason)
-    assert True is worker.ask(EASY).value
+    assert worker.ask(EASY).value is True
 
 
 def test_threads_share_one_worker():
