@@ -1,5 +1,7 @@
 """Workspaces: which settings share one, what a derived one holds, and what names may not do."""
 
+import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -235,3 +237,15 @@ def test_caches_follow_the_environment(monkeypatch, tmp_path):
         model_cache(),
         data_remote(),
     )
+
+
+@pytest.mark.parametrize("place", ["", "workspaces/mine/"])
+def test_git_sees_settings_and_never_what_runs_make(tmp_path, place):
+    """In the project and in a derived workspace alike, runs, models and tracking are ignored; dvc.lock is not."""
+    shutil.copy(PROJECT / ".gitignore", tmp_path)
+    subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
+    made = ("runs/a/report.html", "models/warmup/policy/config.json", "mlruns/mlflow.db", ".rangeline/x", ".prefect/y")
+    kept = ("params.yaml", "dvc.yaml", "dvc.lock", "rubrics/mine.yaml")
+    names = [f"{place}{name}" for name in (*made, *kept)]
+    done = subprocess.run(["git", "check-ignore", *names], cwd=tmp_path, check=False, capture_output=True, text=True)
+    assert [f"{place}{name}" for name in made] == done.stdout.split()
