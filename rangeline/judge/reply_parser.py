@@ -1,38 +1,60 @@
 r"""Read what a judge wrote in free text: one of a few choices, or a score; a reply that says neither is missing.
 
-A reply is taken as JSON, then by a marker (`Final Decision:`, `Verdict:`, `Score:`), then as it stands. Thinking blocks
-and quoted text are dropped first: what a judge quotes it does not say. Two readings that differ are ambiguous, never a
-guess; a score is divided by its own scale (`4/5`, `8 out of 10`, `80%`) and by nothing else. A number outside the
-scale, a broken JSON object and an empty reply are missing, each with its reason, never 0.
+A reply is taken as JSON, then by a marker (`Final Decision:`, `Verdict:`, `Score:`), then sentence by sentence. A word
+counts only where it is asserted: alone, at the head of a sentence, or as what something `is`; a plain `not` before it
+turns a pair of choices round. A sentence that asks, supposes, doubts, reports or hedges makes the reply ambiguous, as
+two different readings do: missing is safe, a guess is not. A score is divided by its own scale (`4/5`, `8 out of 10`,
+`80%`) and by nothing else. A number outside the scale, broken JSON and an empty reply are missing, each with its
+reason, never 0. Only English is read as sentences; in any language, a bare choice, JSON and English markers are.
 """
 
-import json
 import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-_THINKING = re.compile(r"<(think|thinking|reasoning)>.*?(?:</\1>|\Z)", re.DOTALL | re.IGNORECASE)
-_CLOSING_ONLY = re.compile(r"\A.*</(?:think|thinking|reasoning)>", re.DOTALL | re.IGNORECASE)
-_QUOTED = re.compile(r"\"[^\"\n]*\"|\u201c[^\u201d\n]*\u201d|\u00ab[^\u00bb\n]*\u00bb|`[^`\n]*`|(?<!\w)'[^'\n]*'(?!\w)")
-_FENCE = re.compile(r"```[a-z]*\n?|```", re.IGNORECASE)
-_EMPHASIS = re.compile(r"\*+|(?<!\w)_+|_+(?!\w)")
-_LABEL = r"(?:final\s+)?(?:decision|verdict|judge?ment|answer|conclusion|result|rating|score|grade)"
-_MARKER = re.compile(rf"(?<!\w){_LABEL}\s*(?:is\s*)?[:=\uff1a]\s*", re.IGNORECASE)
+from rangeline.judge.reply_text import AMBIGUOUS, json_objects, said, unquoted
+
+_LABEL = r"(?:final\s+)?(?:decision|verdict|judge?ment|answer|conclusion|result|rating|score|grade|choice)"
+_MARKER = re.compile(rf"(?<!\w){_LABEL}\s*(?:is\s*)?[:=]\s*", re.IGNORECASE)
 _FINAL = re.compile(r"final", re.IGNORECASE)
-_NEGATION = re.compile(
-    r"\b(?:not|never|(?:is|was|does|would)n['\u2019]t)(?:\s+be)?\s+(?:an?\s+|at\s+all\s+)?\Z", re.IGNORECASE
+_SENTENCE = re.compile(r"(?<=[.!?;])(?<![0-9]\.)\s+|\n+")
+_OPEN = re.compile(
+    r"\?|\b(?:if|whether|unless|were|would|could|might|may|maybe|should|unclear|unsure|doubt\w*|false|wrong|say\w*|said|"
+    r"claim\w*|state\w*|think|thought|believe\w*|suppose\w*|assum\w*|perhaps|possibly|part(?:ial)?ly|mostly|almost|nearly|"
+    r"half|neither|nor|hardly|barely|scarcely|far from|anything but|cannot|unlikely|likely|reply|respond|either|never|"
+    r"nicht|kein\w*|pas|jamais|no es|no son|nunca|não|non|niet|inte|ikke)\b|n't\b(?<!isn't)(?<!wasn't)"
+    r"|\b\u043d\u0435\b|不|非|ない",
+    re.IGNORECASE,
 )
-_HEDGE = re.compile(
-    r"\b(?:partially|partly|mostly|almost|nearly|half|neither|maybe|perhaps|possibly)\s+\Z", re.IGNORECASE
+_BEFORE = re.compile(
+    r"(?:\A|[:,]\s*|\b(?:is|are|was|be|it's|as|seems|looks|verdict|answer|rate it|rate this|give it|give this|choose|"
+    r"pick)\s+)"
+    r"(?:(?:a|an|the|clearly|fully|entirely|completely|indeed|definitely|absolutely|at all)\s+)?[\[(<]?\s*\Z",
+    re.IGNORECASE,
 )
-_PLAIN = r"(?:\d+(?:\.\d+)?|\.\d+)(?:[eE][-+]?\d+)?"
+_NOT = re.compile(
+    r"(?:\A|\b(?:is|are|was)\s+|\b(?:is|was)(?=n't))(?:not|n't)\s+(?:an?\s+|at\s+all\s+)?\Z", re.IGNORECASE
+)
+_AFTER = re.compile(
+    r"\s*(?:\Z|[.,:;!)\]>\n](?!\d)|-\s|\((?!or\b)|(?:and|because|since|as|so|for|given)\b)", re.IGNORECASE
+)
+_SHORT = 3
+"""Words of up to so many letters (no, yes, A) are other things too, so they count only before a mark or the end."""
+_RIVAL = re.compile(r"\s*[\])>]?\s*(?:/|or\b|and\b|to\b|-|versus\b|vs\b)\s*", re.IGNORECASE)
+_PLAIN = r"(?:[0-9]+(?:\.[0-9]+)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?"
 _SCORE = re.compile(
-    rf"(?<![\w.,/])(?P<value>[-\u2212+]?{_PLAIN})(?:\s*(?:/|out of|of)\s*(?P<scale>{_PLAIN})|(?P<percent>\s*%))?"
-    r"(?![\w/%]|[.,]\d)"
+    rf"(?<![\w.,/~<>])(?P<value>[-+]?{_PLAIN})(?:\s*(?:/|out of|of)\s*(?P<scale>{_PLAIN})|(?P<percent>\s*%))?"
+    r"(?![\w/%]|[.,][0-9])"
 )
-_KEYS = ("final_decision", "decision", "verdict", "judgment", "judgement", "answer", "choice", "label", "result")
+_RANGE = re.compile(rf"\s*\(?\s*(?:or|to|and|-|\.\.+)\s*{_PLAIN}", re.IGNORECASE)
+_UNFINISHED = re.compile(r"\s*(?:/|out(?:\s+of)?|of)?\s*\Z")
+_KEYS = (
+    *("final_decision", "decision", "verdict", "judgment", "judgement"),
+    *("answer", "choice", "label", "result", "rating"),
+)
+_SCORE_KEYS = ("final_score", "score", "rating", "grade")
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,18 +95,18 @@ def parse_choice(reply: str | None, choices: Sequence[str], *, truncated: bool =
     >>> parse_choice("It may be correct, it may be incorrect.", ["correct", "incorrect"])
     ChoiceReply(choice=None, reason='ambiguous')
     """
-    text, reason = _said(reply, truncated=truncated)
+    text, reason = said(reply, truncated=truncated)
     if reason:
         return ChoiceReply(None, reason)
-    found, is_json = _json_object(text)
+    objects, is_json = json_objects(text)
     if is_json:
-        return _json_choice(found, choices)
-    spoken = text[1:-1] if _QUOTED.fullmatch(text) else _QUOTED.sub(" ", text)
-    marked = _marked_parts(spoken)
-    readings = [reading for part in marked if (reading := _leading(part, choices)) is not None]
+        return _json_choice(objects, choices)
+    spoken = unquoted(text)
+    marked = [_leading(part, choices) for part in _marked_parts(spoken)]
+    readings = [reading for reading in marked if reading is not None]
     if readings:
         return _only(readings, "marker")
-    return _only(_mentions(spoken, choices), "text")
+    return _only([reading for part in _SENTENCE.split(spoken) for reading in _asserted(part, choices)], "text")
 
 
 def parse_score(reply: str | None, *, truncated: bool = False) -> ScoreReply:
@@ -104,72 +126,46 @@ def parse_score(reply: str | None, *, truncated: bool = False) -> ScoreReply:
     >>> parse_score('{"score": 7}')
     ScoreReply(score=None, reason='out of range')
     """
-    text, reason = _said(reply, truncated=truncated)
+    text, reason = said(reply, truncated=truncated)
     if reason:
         return ScoreReply(None, reason)
-    found, is_json = _json_object(text)
+    objects, is_json = json_objects(text)
     if is_json:
-        return _json_score(found)
-    spoken = _QUOTED.sub(" ", text)
-    marked = [match for part in _marked_parts(spoken) if (match := _SCORE.match(part)) is not None]
+        return _json_score(objects)
+    spoken = unquoted(text)
+    parts = _marked_parts(spoken)
+    marked = [match for part in parts if (match := _SCORE.match(part.lstrip("[(< "))) is not None]
     if marked:
-        return _only_score(marked[-1:] if _last_is_final(spoken) else marked, "marker")
-    return _only_score(list(_SCORE.finditer(spoken)), "text")
+        return _only_score(marked[-1:] if _last_is_final(spoken) else marked, "marker", truncated=truncated)
+    if parts:
+        return ScoreReply(None, "no score given")
+    return _only_score(list(_SCORE.finditer(spoken)), "text", truncated=truncated)
 
 
-def _said(reply: str | None, *, truncated: bool) -> tuple[str, str]:
-    """Return what the judge says outside its thinking, and why that is nothing."""
-    if reply is None:
-        return "", "no content"
-    text = _CLOSING_ONLY.sub("", _THINKING.sub(" ", reply)) if "<" in reply else reply
-    text = text.strip()
-    if not text:
-        return "", "inside thinking" if reply.strip() else "empty"
-    if truncated and not text.endswith(("}", "!", "?")):
-        text = re.sub(r"\S+\Z", "", text).strip()
-        if not text:
-            return "", "cut off"
-    return text, ""
-
-
-def _json_object(text: str) -> tuple[dict[str, Any], bool]:
-    """Return the last JSON object of a text; an unreadable one gives an empty object, which is still JSON."""
-    body = _FENCE.sub(" ", text)
-    decoder, found, start, opened = json.JSONDecoder(), None, body.find("{"), False
-    while start >= 0:
-        try:
-            value, end = decoder.raw_decode(body, start)
-        except (json.JSONDecodeError, RecursionError):
-            opened = opened or bool(re.match(r"\{\s*[\"']", body[start:]))
-            start = body.find("{", start + 1)
-            continue
-        if isinstance(value, dict):
-            found = value
-        start = body.find("{", end)
-    return (found or {}), found is not None or opened
-
-
-def _json_choice(found: dict[str, Any], choices: Sequence[str]) -> ChoiceReply:
-    by_name = {choice.casefold(): choice for choice in choices}
-    named = {str(key).casefold().replace(" ", "_"): value for key, value in found.items()}
-    values = [named[key] for key in _KEYS if key in named] or (list(named.values()) if len(named) == 1 else [])
-    readings = [by_name[value.strip().casefold()] for value in values if isinstance(value, str) and _is(value, by_name)]
+def _json_choice(objects: Sequence[dict[str, Any]], choices: Sequence[str]) -> ChoiceReply:
+    by_name, readings = {choice.casefold(): choice for choice in choices}, []
+    for named in objects:
+        values = [named[key] for key in _KEYS if key in named] or (list(named.values()) if len(named) == 1 else [])
+        texts = [str(value).strip().casefold() for value in values if isinstance(value, str | int | float)]
+        readings += [by_name[text] for text in texts if text in by_name]
     return _only(readings, "json") if readings else ChoiceReply(None, "JSON without a choice")
 
 
-def _is(value: str, by_name: dict[str, str]) -> bool:
-    return value.strip().casefold() in by_name
+def _json_score(objects: Sequence[dict[str, Any]]) -> ScoreReply:
+    replies = [_json_value(named) for named in objects]
+    given = {reply for reply in replies if reply.reason != "JSON without a score"}
+    if len(given) > 1:
+        return ScoreReply(None, AMBIGUOUS)
+    return next(iter(given), ScoreReply(None, "JSON without a score"))
 
 
-def _json_score(found: dict[str, Any]) -> ScoreReply:
-    named = {str(key).casefold(): value for key, value in found.items()}
-    keys = [key for key in ("final_score", "score", "rating", "grade") if key in named]
-    value = named[keys[0]] if keys else None
+def _json_value(named: dict[str, Any]) -> ScoreReply:
+    value = next((named[key] for key in _SCORE_KEYS if key in named), None)
     if isinstance(value, str) and (match := _SCORE.fullmatch(value.strip())) is not None:
-        return _only_score([match], "json")
+        return _only_score([match], "json", truncated=False)
     if isinstance(value, bool) or not isinstance(value, int | float):
         return ScoreReply(None, "JSON without a score")
-    return _bounded(float(value), "json")
+    return _bounded(float(value), "json") if abs(value) < math.inf else ScoreReply(None, "not finite")
 
 
 def _bounded(value: float, reason: str) -> ScoreReply:
@@ -179,44 +175,71 @@ def _bounded(value: float, reason: str) -> ScoreReply:
 
 
 def _marked_parts(text: str) -> list[str]:
-    return [_EMPHASIS.sub("", text[match.end() :]).lstrip() for match in _MARKER.finditer(_EMPHASIS.sub("", text))]
+    return [text[match.end() :].lstrip() for match in _MARKER.finditer(text)]
 
 
 def _last_is_final(text: str) -> bool:
-    marks = list(_MARKER.finditer(_EMPHASIS.sub("", text)))
+    marks = list(_MARKER.finditer(text))
     return bool(marks) and _FINAL.match(marks[-1].group()) is not None
 
 
 def _pattern(choices: Sequence[str]) -> re.Pattern[str]:
     longest = sorted(choices, key=len, reverse=True)
-    return re.compile(rf"(?<![\w-])(?:{'|'.join(map(re.escape, longest))})(?![\w-])", re.IGNORECASE)
+    return re.compile(rf"(?<![\w-])(?:{'|'.join(map(re.escape, longest))})(?![\w-]|[.,][0-9])", re.IGNORECASE)
 
 
 def _leading(text: str, choices: Sequence[str]) -> str | None:
-    match = re.match(r"(?:the\s+)?(?:\(|\[)?\s*", text, re.IGNORECASE)
+    """Return the choice that a marked text begins with, "" where another follows at once, None where none does."""
+    match = re.match(r"(?:the\s+)?[\[(<]?\s*(not\s+)?", text, re.IGNORECASE)
     rest = text[match.end() :] if match else text
-    negation = re.match(r"not\s+", rest, re.IGNORECASE)
-    found = _pattern(choices).match(rest[negation.end() :] if negation else rest)
+    found = _pattern(choices).match(rest)
     if found is None:
         return None
-    choice = _canonical(found.group(), choices)
-    return _opposite(choice, choices) if negation else choice
+    choice, after = _canonical(found.group(), choices), rest[found.end() :]
+    if _has_rival(after, choices):
+        return ""
+    negated = match is not None and match.group(1) is not None
+    return _opposite(choice, choices) if negated else choice
 
 
-def _mentions(text: str, choices: Sequence[str]) -> list[str]:
-    """Return each choice that a text asserts, "" for one it leaves open.
+def _has_rival(after: str, choices: Sequence[str]) -> bool:
+    """Tell whether another choice stands right behind, as in `yes/no` or `3 or 4`; `4/5` of a scale of 5 is none."""
+    rival = _RIVAL.match(after)
+    if rival is None or _pattern(choices).match(after[rival.end() :]) is None:
+        return False
+    return not ("/" in rival.group() and choices[-1].isdigit() and after[rival.end() :].startswith(choices[-1]))
 
-    Words of up to three letters, such as yes and no, count only where a sentence begins.
-    """
-    plain, readings = _EMPHASIS.sub("", text), []
-    for match in _pattern(choices).finditer(plain):
-        before = plain[: match.start()]
-        if len(match.group()) <= 3 and re.search(r"(?:\A|[.!?:;\n])\s*[\[(]?\Z", before) is None:
+
+def _asserted(sentence: str, choices: Sequence[str]) -> Iterator[str]:
+    """Give each choice that a sentence asserts, and "" for one that it leaves open."""
+    taken = False
+    for match in _pattern(choices).finditer(sentence):
+        before, after, word = sentence[: match.start()], sentence[match.end() :], match.group()
+        if word.isdigit() and _numbers_something_else(before, after):
             continue
-        choice = _canonical(match.group(), choices)
-        reading = _opposite(choice, choices) if _NEGATION.search(before) else choice
-        readings.append("" if reading is None or _HEDGE.search(before) else reading)
-    return readings
+        if _has_rival(after, choices):
+            yield ""
+            continue
+        if not _AFTER.match(after) and not re.match(r"\s*(?:/|out of)\s*[0-9]", after):
+            continue
+        negated, asserted = _NOT.search(before) is not None, _BEFORE.search(before) is not None
+        if taken and len(word) <= _SHORT:
+            yield _canonical(word, choices)  # what comes behind the first is said too: "Yes, but no."
+        elif _OPEN.search(before) or (len(word) > _SHORT and _OPEN.search(after)):
+            yield ""
+        elif negated:
+            yield _opposite(_canonical(word, choices), choices) or ""
+        elif asserted:
+            yield _canonical(word, choices)
+        elif len(word) > _SHORT:
+            yield ""
+        taken = True
+
+
+def _numbers_something_else(before: str, after: str) -> bool:
+    """Tell whether a digit is the scale of another (`4/5`), or numbers a list (`1. The steps are`)."""
+    is_scale = re.search(r"[0-9]\s*(?:/|out of)\s*\Z", before) is not None
+    return is_scale or (not before.strip() and re.match(r"[.)]\s+\S", after) is not None)
 
 
 def _canonical(text: str, choices: Sequence[str]) -> str:
@@ -228,28 +251,28 @@ def _opposite(choice: str, choices: Sequence[str]) -> str | None:
     return others[0] if len(others) == 1 else None
 
 
-def _only(readings: Sequence[str], reason: str) -> ChoiceReply:
+def _only(readings: Sequence[str | None], reason: str) -> ChoiceReply:
     distinct = set(readings)
     if not distinct:
         return ChoiceReply(None, "no choice named")
-    if len(distinct) > 1 or "" in distinct:
-        return ChoiceReply(None, "ambiguous")
+    if len(distinct) > 1 or "" in distinct or None in distinct:
+        return ChoiceReply(None, AMBIGUOUS)
     return ChoiceReply(readings[0], reason)
 
 
-def _values(matches: Sequence[re.Match[str]]) -> Iterator[float]:
+def _only_score(matches: Sequence[re.Match[str]], reason: str, *, truncated: bool) -> ScoreReply:
+    if truncated and matches and _UNFINISHED.match(matches[-1].string, matches[-1].end()):
+        return ScoreReply(None, "cut off")
+    if any(_RANGE.match(match.string, match.end()) for match in matches):
+        return ScoreReply(None, AMBIGUOUS)
+    values = []
     for match in matches:
-        value = float(match["value"].replace("\u2212", "-"))
         scale = 100.0 if match["percent"] else float(match["scale"] or 1)
-        yield value / scale if scale > 0 else math.nan
-
-
-def _only_score(matches: Sequence[re.Match[str]], reason: str) -> ScoreReply:
-    values = list(_values(matches))
+        values.append(float(match["value"]) / scale if scale > 0 else math.nan)
     if not values:
         return ScoreReply(None, "no score given")
     if any(not math.isfinite(value) for value in values):
         return ScoreReply(None, "not finite")
     if max(values) - min(values) > 1e-12:
-        return ScoreReply(None, "ambiguous")
+        return ScoreReply(None, AMBIGUOUS)
     return _bounded(values[0], reason)

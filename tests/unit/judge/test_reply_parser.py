@@ -17,7 +17,10 @@ YES_NO = ("yes", "no")
         ("INCORRECT.", VERDICTS, "incorrect"),
         ("The result is not correct", VERDICTS, "incorrect"),
         ("The result isn't correct", VERDICTS, "incorrect"),
-        ("It would not be incorrect", VERDICTS, "correct"),
+        ("The right answer is 7, so this one is incorrect", VERDICTS, "incorrect"),
+        ("The answer is yes", YES_NO, "yes"),
+        ("I rate it 4.", ("1", "2", "3", "4", "5"), "4"),
+        ("Rating: 4/5", ("1", "2", "3", "4", "5"), "4"),
         ("It is not incorrect", VERDICTS, "correct"),
         ("Final decision: **Yes**", YES_NO, "yes"),
         ('Final decision: No. (Not "final decision: yes")', YES_NO, "no"),
@@ -45,7 +48,7 @@ def test_choice_is_read_with_its_negation(reply, choices, choice):
         ("Verdict: yes. Verdict: no", "ambiguous"),
         ('{"verdict": "perhaps"}', "JSON without a choice"),
         ('{"verdict": "ye', "JSON without a choice"),
-        ("I am sorry, I cannot judge this.", "no choice named"),
+        ("I am sorry, I cannot judge this.", "refused"),
     ],
 )
 def test_choice_without_one_reading_is_missing(reply, reason):
