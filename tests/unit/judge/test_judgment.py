@@ -5,8 +5,8 @@ import math
 import pytest
 
 from rangeline.errors import BadInputError, JudgeError
-from rangeline.judge.judgment import judge_rollouts
-from rangeline.judge.option_scorer import ScriptedJudge
+from rangeline.judge.client import ScriptedJudge
+from rangeline.judge.judgment import Limits, judge_rollouts
 from rangeline.judge.rubric import parse_rubric
 from rangeline.records import RolloutSet
 
@@ -140,8 +140,10 @@ def test_too_many_missing_is_an_error():
     """More missing rollouts than allowed stop the run; as many as allowed do not."""
     judge = by_completion(a=(math.nan, -1.0), b=(-3.0, -1.0))
     assert [True, False] == judged(rollouts("a", "b"), judge, CHOICE % "").missing_N.tolist()
-    with pytest.raises(JudgeError, match=r"a share of 0.25 .*got 0.500 missing \(the first in row 0, prompt 'p'\)"):
-        judged(rollouts("a", "b"), judge, CHOICE % "", max_missing_share=0.25)
+    with pytest.raises(
+        JudgeError, match=r"a share of 0.25 .*got 0.500 missing \(the first in row 0, prompt 'p'; 1 not finite\)"
+    ):
+        judged(rollouts("a", "b"), judge, CHOICE % "", limits=Limits(missing_share=0.25))
 
 
 def test_knowing_nothing_is_an_error():
