@@ -139,8 +139,9 @@ def mutual_information(a_N: np.ndarray, b_N: np.ndarray) -> float:
     """
     _, a = np.unique(a_N, return_inverse=True)
     _, b = np.unique(b_N, return_inverse=True)
-    joint = np.zeros((a.max() + 1, b.max() + 1))
-    np.add.at(joint, (a, b), 1.0 / len(a))
+    counts = np.zeros((a.max() + 1, b.max() + 1))
+    np.add.at(counts, (a, b), 1.0)
+    joint = counts / len(a)
     outer = joint.sum(axis=1, keepdims=True) * joint.sum(axis=0, keepdims=True)
     seen = joint > 0
     return max(float((joint[seen] * np.log2(joint[seen] / outer[seen])).sum()), 0.0)
