@@ -154,10 +154,10 @@ def test_a_synthetic_judge_has_no_report(toy):
         report_judge(workspace, config, silent)
 
 
-def trial(tmp_path, reply, rows, **options):
+def trial(tmp_path, reply, lines, **options):
     """Try the rubric on rows with a judge behind a scripted server."""
     (tmp_path / "r.yaml").write_text(RUBRIC)
-    (tmp_path / "rows.jsonl").write_text("\n".join(json.dumps(row) for row in rows))
+    (tmp_path / "rows.jsonl").write_text("\n".join(json.dumps(line) for line in lines))
     with serve(Script(reply)) as url:
         config = build_config({"judge": server(url).model_dump()}, source="test")
         return try_rubric(Workspace(tmp_path), config, tmp_path / "r.yaml", tmp_path / "rows.jsonl", **options)
@@ -170,8 +170,8 @@ def test_a_trial_says_states_reasons_and_the_cost_of_all(tmp_path):
         text = body["messages"][-1]["content"]
         return chat("I cannot judge that.") if "odd" in text else chat('{"verdict": "yes"}')
 
-    rows = [{"prompt": "p", "completion": text, "answer": "7"} for text in ("fine", "odd", "good", "other")]
-    found = trial(tmp_path, reply, rows, rows=2)
+    lines = [{"prompt": "p", "completion": text, "answer": "7"} for text in ("fine", "odd", "good", "other")]
+    found = trial(tmp_path, reply, lines, rows=2)
     assert {"right": "yes", "agreement": ">=0.6"} == found.rows[0].levels
     assert "missing (right: refused)" == found.rows[1].levels["right"]
     assert (2, 4, 4) == (len(found.rows), found.num_rows_of_file, found.num_questions_of_file)
