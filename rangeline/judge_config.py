@@ -43,7 +43,7 @@ class JudgeLimitsConfig(Section):
 
     reply_tokens: Count = Field(64, description="Of a written reply, thinking included")
     unknown_share: Share = Field(0.9, description="UNKNOWN among the levels of rollouts that are not missing")
-    order_flips: Share = Field(0.5, description="Verdicts that turn when the replies are listed the other way round")
+    order_flips: Share = Field(0.5, description="Verdicts that turn when the replies change places or letters")
     repeat_flips: Share = Field(0.2, description="Verdicts that turn when the same question is asked again")
     gate_rollouts: Annotated[int, Field(ge=0, strict=True)] = Field(
         16, description="Rollouts on which calibration measures flips; 0: none"

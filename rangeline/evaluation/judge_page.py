@@ -96,7 +96,7 @@ def tables(report: JudgeReport) -> list[Table]:
         header = ["coordinate", "appended to wrong completions", "verdicts lifted", "completions"]
         result.append(("Completions that speak to the judge", header, attacks))
     if report.free_text:
-        header = ["coordinate", "valid JSON", "readable replies", "order flips"]
+        header = ["coordinate", "valid JSON", "readable replies", "order flips", "position flips"]
         result.append(
             ("The same model when it writes its replies", header, [_written(item) for item in report.free_text])
         )
@@ -155,9 +155,8 @@ def _about(report: JudgeReport) -> str:
 
 
 def _written(item: Mapping[str, Any]) -> list[str]:
-    share, pairs = item["order_flips"]
-    json_words = f"{item['valid_json']} of {item['asked']}"
-    return [str(item["name"]), json_words, f"{item['readable']} of {item['asked']}", _pair((share, pairs))]
+    counts = [f"{item[name]} of {item['asked']}" for name in ("valid_json", "readable")]
+    return [str(item["name"]), *counts, _pair(item["order_flips"]), _pair(item["position_flips"])]
 
 
 def _plain(text: str) -> str:

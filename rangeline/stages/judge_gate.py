@@ -3,12 +3,13 @@
 A missing or UNKNOWN share above its limit has stopped the run by then; this is for the judge that always has an answer.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from rangeline.errors import JudgeUnreliableError
+from rangeline.judge.client import Gives
 from rangeline.judge.coordinates import ChoiceCoordinate
-from rangeline.judge.probes import Flips, order_flips, repeat_flips
+from rangeline.judge.probes import Flips, order_flips, position_flips, repeat_flips
 from rangeline.judge_config import JudgeLimitsConfig
 from rangeline.stages.judging import FrozenJudge
 
@@ -37,8 +38,8 @@ def gate_judge(
 
     Notes
     -----
-    Order flips of a judge that gives log-probabilities are measured only where the question lists its replies: it is
-    otherwise never shown an order.
+    Of a judge that gives log-probabilities, order flips are measured only where the question lists its replies: it is
+    otherwise never shown an order, and is never asked for a letter.
     """
     count = min(limits.gate_rollouts, len(shown_N))
     some = [shown_N[i * len(shown_N) // count] for i in range(count)]
@@ -46,16 +47,35 @@ def gate_judge(
     for item in judge.rubric.coordinates:
         if not isinstance(item, ChoiceCoordinate) or not some:
             continue
-        measured = {"repeat": (repeat_flips(judge.rubric, item, some, judge.client), limits.repeat_flips)}
-        if judge.client.gives == "picks" or len(item.orders) == 2:
-            order = order_flips(judge.rubric, item, some, judge.client, judge.cache)
-            measured["order"] = (order, limits.order_flips)
-        for kind, (flips, limit) in measured.items():
-            require_steady(item.name, kind, flips, limit)
-        found[item.name] = {
-            kind: {"share": flips.share, "pairs": flips.num_pairs} for kind, (flips, _) in measured.items()
-        }
+        measured = {kind: _PROBES[kind](judge, item, some) for kind in gated_kinds(judge.client.gives, item)}
+        for kind, flips in measured.items():
+            require_steady(item.name, kind, flips, flip_limit(kind, limits))
+        found[item.name] = {kind: {"share": flips.share, "pairs": flips.num_pairs} for kind, flips in measured.items()}
     return found
+
+
+_PROBES: dict[str, Callable[[FrozenJudge, ChoiceCoordinate, Sequence[tuple[str, str, str]]], Flips]] = {
+    "repeat": lambda judge, item, some: repeat_flips(judge.rubric, item, some, judge.client),
+    "order": lambda judge, item, some: order_flips(judge.rubric, item, some, judge.client, judge.cache),
+    "position": lambda judge, item, some: position_flips(judge.rubric, item, some, judge.client, judge.cache),
+}
+_CAUSES = {
+    "repeat": "when it is asked again",
+    "order": "when its replies are listed the other way round",
+    "position": "when its replies change letters",
+}
+
+
+def gated_kinds(gives: Gives, item: ChoiceCoordinate) -> tuple[str, ...]:
+    """Return what is measured before a judge is let in: all of a judge that picks."""
+    if gives == "picks":
+        return ("repeat", "order", "position")
+    return ("repeat", "order") if len(item.orders) == 2 else ("repeat",)
+
+
+def flip_limit(kind: str, limits: JudgeLimitsConfig) -> float:
+    """Return the largest share of flips of a kind."""
+    return limits.repeat_flips if kind == "repeat" else limits.order_flips
 
 
 def require_steady(name: str, kind: str, flips: Flips, limit: float) -> None:
@@ -67,9 +87,8 @@ def require_steady(name: str, kind: str, flips: Flips, limit: float) -> None:
         When the share is above the limit, on enough rollouts.
     """
     if is_unsteady(flips, limit):
-        cause = {"order": "when its replies are listed the other way round", "repeat": "when it is asked again"}[kind]
         msg = (
-            f"Verdicts of '{name}' must turn for at most a share of {limit:g} {cause}; got {flips.share:.3f} of "
+            f"Verdicts of '{name}' must turn for at most a share of {limit:g} {_CAUSES[kind]}; got {flips.share:.3f} of "
             f"{flips.num_pairs}. See 'rangeline judge report'; ask by log-probabilities, reword the rubric, or take "
             "another judge."
         )

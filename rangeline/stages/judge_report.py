@@ -1,5 +1,6 @@
 """The reliability report of the judge on the labelled pools: what it knows, what turns it, and what it falls for."""
 
+import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -17,12 +18,11 @@ from rangeline.judge.coordinates import ChoiceCoordinate
 from rangeline.judge.injections import HARMLESS, injections
 from rangeline.judge.model_writer import WritingJudge
 from rangeline.judge.probes import Flips, order_flips, position_flips, repeat_flips
-from rangeline.judge.reply_text import json_objects
 from rangeline.judge_config import JudgeConfig
 from rangeline.lineage import MANIFEST_NAME, atomic_write, digest_json, write_json, write_manifest
 from rangeline.stages.calibration import JUDGED_POOLS
 from rangeline.stages.judge_clients import load_judge_model
-from rangeline.stages.judge_gate import is_unsteady
+from rangeline.stages.judge_gate import flip_limit, gated_kinds, is_unsteady
 from rangeline.stages.judge_labelled import LabelledRollouts, labelled_rollouts, spread
 from rangeline.stages.judging import FrozenJudge, open_judge
 from rangeline.stages.progress import Progress
@@ -163,14 +163,16 @@ def _free_text(
             continue
         asked = [_as_json(request_of(judge.rubric, item, one)) for one in shown]
         texts = [reply[0] if reply else "" for reply in writer.write(asked)]
-        flips = order_flips(judge.rubric, item, shown, writer, None)
+        order = order_flips(judge.rubric, item, shown, writer, None)
+        position = position_flips(judge.rubric, item, shown, writer, None)
         found.append(
             {
                 "name": item.name,
                 "asked": len(asked),
                 "valid_json": sum(_is_verdict(text, item.options) for text in texts),
-                "readable": flips.num_pairs,
-                "order_flips": (flips.share, flips.num_pairs),
+                "readable": order.num_pairs,
+                "order_flips": (order.share, order.num_pairs),
+                "position_flips": (position.share, position.num_pairs),
             }
         )
     return tuple(found)
@@ -181,8 +183,12 @@ def _as_json(request: OptionRequest) -> OptionRequest:
 
 
 def _is_verdict(text: str, options: Sequence[str]) -> bool:
-    objects, _ = json_objects(text)
-    return len(objects) == 1 and objects[0].get("verdict") in options
+    """Tell whether the reply is the JSON object that was asked for, and nothing else."""
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return False
+    return isinstance(found, dict) and found.get("verdict") in options
 
 
 def _gate(report: JudgeReport, judge: FrozenJudge, settings: JudgeConfig) -> tuple[str, ...]:
@@ -191,18 +197,21 @@ def _gate(report: JudgeReport, judge: FrozenJudge, settings: JudgeConfig) -> tup
     asked = {item.name: item for item in judge.rubric.coordinates if isinstance(item, ChoiceCoordinate)}
     found = []
     for one in report.coordinates:
-        order, repeat = one.flips.get("order", (None, 0)), one.flips.get("repeat", (None, 0))
-        is_shown = one.name in asked and (judge.client.gives == "picks" or len(asked[one.name].orders) == 2)
-        if is_shown and is_unsteady(Flips(*order, order[1]), limits.order_flips):
-            found.append(f"The gate refuses this judge: order flips of '{one.name}' are above {limits.order_flips:g}.")
-        if is_unsteady(Flips(*repeat, repeat[1]), limits.repeat_flips):
-            found.append(
-                f"The gate refuses this judge: repeat flips of '{one.name}' are above {limits.repeat_flips:g}."
-            )
+        item = asked.get(one.name)
+        kinds = () if item is None else gated_kinds(judge.client.gives, item)
+        for kind in kinds:
+            share, pairs = one.flips[kind]
+            limit = flip_limit(kind, limits)
+            if is_unsteady(Flips(share, pairs, pairs), limit):
+                found.append(f"The gate refuses this judge: {kind} flips of '{one.name}' are above {limit:g}.")
     for text in report.free_text:
-        share, pairs = text["order_flips"]
+        pairs_of = {kind: text[f"{kind}_flips"] for kind in ("order", "position")}
+        unsteady = any(
+            is_unsteady(Flips(share, n, n), flip_limit(kind, limits)) for kind, (share, n) in pairs_of.items()
+        )
         unread = 1 - text["readable"] / max(text["asked"], 1)
-        if is_unsteady(Flips(share, pairs, pairs), limits.order_flips) or unread > settings.max_missing_share:
+        if unsteady or unread > settings.max_missing_share:
+            share, pairs = pairs_of["position"]
             found.append(
                 f"The gate would refuse free text (judge.ask=text): for '{text['name']}' {text['valid_json']} of "
                 f"{text['asked']} replies are valid JSON, {text['readable']} of {text['asked']} can be read in both "

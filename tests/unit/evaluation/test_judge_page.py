@@ -32,7 +32,16 @@ def report(**over):
         "num_rows": 40,
         "num_prompts": 10,
         "coordinates": (one,),
-        "free_text": ({"name": "right", "asked": 16, "valid_json": 0, "readable": 10, "order_flips": (0.9, 10)},),
+        "free_text": (
+            {
+                "name": "right",
+                "asked": 16,
+                "valid_json": 0,
+                "readable": 10,
+                "order_flips": (0.0, 10),
+                "position_flips": (0.9, 10),
+            },
+        ),
         "gate": ("The gate would refuse free text.",),
     }
     return JudgeReport(**{**given, **over})

@@ -28,14 +28,17 @@ def gated(reply, tmp_path, *, gives="picks", question="{completion} Right?", lim
 
 def by_content(request):
     """Read the completion alone."""
-    return (0.0, -1.0) if "c1" in request.question else (-1.0, 0.0)
+    right = "N" if "c1" in request.question else "Y"
+    if request.options == ("A", "B"):
+        return tuple(float(f"{letter}) {right}" in request.question) for letter in request.options)
+    return tuple(float(option == right) for option in request.options)
 
 
 def test_a_steady_judge_passes(tmp_path):
     """What was measured is returned, for the manifest, on a few rollouts only."""
     found, asked = gated(by_content, tmp_path)
-    assert {"right": {"repeat": {"share": 0.0, "pairs": 16}, "order": {"share": 0.0, "pairs": 16}}} == found
-    assert 4 * 16 == asked
+    assert {"right": dict.fromkeys(("repeat", "order", "position"), {"share": 0.0, "pairs": 16})} == found
+    assert 6 * 16 == asked
 
 
 def test_a_judge_of_order_is_refused(tmp_path):
@@ -47,6 +50,16 @@ def test_a_judge_of_order_is_refused(tmp_path):
 
     with pytest.raises(JudgeUnreliableError, match=r"'right' must turn for at most a share of 0.5 .*got 1.000 of 16"):
         gated(first, tmp_path)
+
+
+def test_a_judge_of_letters_is_refused(tmp_path):
+    """Who always writes the first letter has no verdict, which the gate catches."""
+
+    def first_letter(request):
+        return (0.0, -1.0) if request.options == ("A", "B") else by_content(request)
+
+    with pytest.raises(JudgeUnreliableError, match=r"when its replies change letters; got 1.000 of 16"):
+        gated(first_letter, tmp_path)
 
 
 def test_a_fickle_judge_is_refused(tmp_path):
