@@ -37,7 +37,7 @@ def by_content(request):
 def test_a_steady_judge_passes(tmp_path):
     """What was measured is returned, for the manifest, on a few rollouts only."""
     found, asked = gated(by_content, tmp_path)
-    assert {"right": dict.fromkeys(("repeat", "order", "position"), {"share": 0.0, "pairs": 16})} == found
+    assert {"right": {kind: {"share": 0.0, "pairs": 16} for kind in ("repeat", "order", "position")}} == found
     assert 6 * 16 == asked
 
 
