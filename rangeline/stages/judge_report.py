@@ -161,7 +161,7 @@ def _free_text(
     for item in judge.rubric.coordinates:
         if not isinstance(item, ChoiceCoordinate):
             continue
-        asked = [_as_json(request_of(judge.rubric, item, one)) for one in shown]
+        asked = [as_json(request_of(judge.rubric, item, one)) for one in shown]
         texts = [reply[0] if reply else "" for reply in writer.write(asked)]
         order = order_flips(judge.rubric, item, shown, writer, None)
         position = position_flips(judge.rubric, item, shown, writer, None)
@@ -169,7 +169,7 @@ def _free_text(
             {
                 "name": item.name,
                 "asked": len(asked),
-                "valid_json": sum(_is_verdict(text, item.options) for text in texts),
+                "valid_json": sum(is_verdict(text, item.options) for text in texts),
                 "readable": order.num_pairs,
                 "order_flips": (order.share, order.num_pairs),
                 "position_flips": (position.share, position.num_pairs),
@@ -178,11 +178,12 @@ def _free_text(
     return tuple(found)
 
 
-def _as_json(request: OptionRequest) -> OptionRequest:
+def as_json(request: OptionRequest) -> OptionRequest:
+    """Return the question with a request for a JSON object."""
     return replace(request, question=request.question.rstrip() + _JSON.format(options=", ".join(request.options)))
 
 
-def _is_verdict(text: str, options: Sequence[str]) -> bool:
+def is_verdict(text: str, options: Sequence[str]) -> bool:
     """Tell whether the reply is the JSON object that was asked for, and nothing else."""
     try:
         found = json.loads(text)
