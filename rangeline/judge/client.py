@@ -8,8 +8,8 @@ A failed question has no values, and a reason; it is never a value.
 import asyncio
 import hashlib
 import json
-import threading
 from collections.abc import Callable, Coroutine, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, TypeVar
 
@@ -106,18 +106,5 @@ def wait_for(work: Coroutine[Any, Any, Result]) -> Result:
         asyncio.get_running_loop()
     except RuntimeError:
         return asyncio.run(work)
-    results: list[Result] = []
-    errors: list[BaseException] = []
-
-    def run() -> None:
-        try:
-            results.append(asyncio.run(work))
-        except BaseException as error:  # noqa: BLE001 - raised again by the caller's thread
-            errors.append(error)
-
-    thread = threading.Thread(target=run, name="judge")
-    thread.start()
-    thread.join()
-    if errors:
-        raise errors[0]
-    return results[0]
+    with ThreadPoolExecutor(max_workers=1, thread_name_prefix="judge") as pool:
+        return pool.submit(asyncio.run, work).result()

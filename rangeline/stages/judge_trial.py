@@ -11,8 +11,9 @@ from rangeline.errors import DataContractError
 from rangeline.judge.budget import Spending
 from rangeline.judge.columns import ask_columns, questions_of
 from rangeline.judge.judgment import Limits, judge_rollouts, require_answerable, shown
+from rangeline.judge.rubric import Rubric
 from rangeline.judge.server_client import ServerJudge
-from rangeline.records import UNKNOWN, RolloutSet
+from rangeline.records import UNKNOWN, JudgmentTable, RolloutSet
 from rangeline.stages.judge_clients import open_client, read_rubric
 from rangeline.stages.workspace import Workspace
 
@@ -85,20 +86,7 @@ def try_rubric(workspace: Workspace, config: PipelineConfig, rubric: Path, file:
             for i, reason in enumerate(column.reason_N):
                 if reason:
                     reasons.setdefault(i, f"{name}: {reason}")
-    tried = [
-        TriedRow(
-            completion=rollouts.completion_N[i],
-            levels={
-                item.name: f"missing ({reasons.get(i, 'answered when asked again')})"
-                if table.missing_N[i]
-                else "UNKNOWN"
-                if level == UNKNOWN
-                else item.levels[level]
-                for item, level in zip(read.coordinates, table.levels_NK[i].tolist(), strict=True)
-            },
-        )
-        for i in range(len(rollouts))
-    ]
+    tried = [_tried(read, rollouts.completion_N[i], table, i, reasons.get(i)) for i in range(len(rollouts))]
     spent = None
     if isinstance(client, ServerJudge) and before is not None:
         now = client.purse.spent
@@ -111,6 +99,16 @@ def try_rubric(workspace: Workspace, config: PipelineConfig, rubric: Path, file:
     everything, all_texts, all_answers = _as_rollouts(data)
     questions = questions_of(read, shown(everything, all_texts, all_answers))
     return Trial(tuple(tried), len(data), len(set(questions)), spent)
+
+
+def _tried(rubric: Rubric, completion: str, table: JudgmentTable, i: int, reason: str | None) -> TriedRow:
+    levels = {}
+    for item, level in zip(rubric.coordinates, table.levels_NK[i].tolist(), strict=True):
+        if table.missing_N[i]:
+            levels[item.name] = f"missing ({reason or 'answered when asked again'})"
+        else:
+            levels[item.name] = "UNKNOWN" if level == UNKNOWN else item.levels[level]
+    return TriedRow(completion, levels)
 
 
 def _read_rows(file: Path) -> list[dict[str, Any]]:
