@@ -196,15 +196,16 @@ class AdvantageConfig(Section):
     """How intervals become advantages."""
 
     estimator: Literal["range", "range_root", "grpo", "dr_grpo", "rloo", "uarm", "auto"] = Field(
-        "range", description="auto: chosen each iteration on labelled rollouts, reduction with it; docs/choices.md"
+        "auto",
+        description="auto: chosen each iteration on labelled rollouts, reduction with it; range: the paper's rule",
     )
     reduction: Literal["lower", "middle", "upper"] = Field("middle", description="Point of the interval; not for uarm")
     form: Literal["reciprocal", "reciprocal_squared", "exponential", "gaussian"] = "gaussian"
     reference_width: Positive | Literal["auto"] = Field(
-        0.25, description="lambda of the pair weight; auto: from the widths of the labelled rollouts"
+        "auto", description="lambda of the pair weight; auto: from the widths of the labelled rollouts"
     )
     advantage_scale: Literal["none", "match_initial", "match_batch"] = Field(
-        "none", description="Give advantages the midpoint's RMS: never, as the first batch asks, or each batch"
+        "match_batch", description="Give advantages the midpoint's RMS: never, as the first batch asks, or each batch"
     )
 
     @model_validator(mode="after")

@@ -82,12 +82,6 @@ class TrainingSession:
             self.labelled = LabelledRows(
                 source=source_rows(workspace, self.calibration), calibration=self.calibration.calibration
             )
-        elif is_open(config.advantages):
-            msg = (
-                "'advantages.estimator' and 'advantages.reference_width' must be set where no judge is asked; got "
-                f"'auto' (reward.source '{self.plan.source}'). Only labelled, judged rollouts can choose them."
-            )
-            raise ConfigError(msg)
         # Says at once where no prompt could be scored.
         self.plan.usable(self._known.pool(workspace, self.plan.pool))
         self.opened: OpenedRun = open_run(workspace, config, run)
@@ -275,7 +269,7 @@ class TrainingSession:
     def _choose(self, number: int) -> ChosenEstimator:
         """Settle what the settings leave open, on audits before this iteration and the first policy's rollouts."""
         settings = self.config.advantages
-        if not is_open(settings):
+        if not (self.plan.needs_judge and is_open(settings)):
             return set_estimator(settings)
         recent = range(max(1, number - RECENT_ITERATIONS), number)
         return choose_estimator(
