@@ -6,6 +6,7 @@ of a checkpoint that is gone can say when it was retired, and why.
 Nothing is divided. Equal values keep the earlier checkpoint as the best, so that a plateau retires nothing.
 """
 
+import os
 import shutil
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -127,6 +128,11 @@ def prune(root: Path, keep: Collection[str]) -> tuple[Path, ...]:
     if retired and len(retired) == len(complete):
         msg = f"'keep' must name a complete checkpoint; got {sorted(keep)} ('{root}'). Keep the newest one."
         raise CheckpointError(msg)
-    for path in (*leftover, *retired):
+    for path in leftover:
         shutil.rmtree(path)
+    for path in retired:
+        # Renamed first: killed in between, it is unfinished work to clear, not a checkpoint that lacks files.
+        doomed = path.with_name(f"{path.name}{REPLACED}{os.getpid()}")
+        path.rename(doomed)
+        shutil.rmtree(doomed)
     return (*leftover, *retired)
