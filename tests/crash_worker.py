@@ -15,10 +15,13 @@ from pathlib import Path
 
 from rangeline.config import PipelineConfig
 from rangeline.errors import RangelineError
+from rangeline.lineage import code_state, environment
 from rangeline.orphans import watch_parent
 from rangeline.stages.session import TrainingSession
 from rangeline.stages.workspace import Workspace
 
+LAZY = ("torch._dynamo", "transformers.models.llama.modeling_llama", "transformers.tokenization_utils_tokenizers")
+"""Modules that are imported when a model is loaded."""
 _WRITES = os.O_WRONLY | os.O_RDWR
 
 
@@ -47,7 +50,7 @@ class Moments:
         text = os.fspath(path) if isinstance(path, str | os.PathLike) else ""
         if event in ("os.remove", "os.rmdir") and arguments[1] != -1:
             # Whole folders are deleted by names inside an open folder.
-            text = os.path.join(os.readlink(f"/proc/self/fd/{arguments[1]}"), text)  # noqa: PTH118
+            text = str(Path(f"/proc/self/fd/{arguments[1]}").readlink() / text)
         if text.startswith(self.home):
             self.count(f"{event} {Path(text).relative_to(self.home)}")
 
@@ -142,9 +145,18 @@ def work(request: dict, write: int) -> int:
     return status
 
 
+def warm_up() -> None:
+    """Import and look up here what every child would otherwise spend its first seconds on."""
+    for module in LAZY:
+        importlib.import_module(module)
+    environment()
+    code_state()
+
+
 def main() -> None:
     """Answer requests until standard input ends."""
     watch_parent()
+    warm_up()
     for line in sys.stdin:
         request = json.loads(line)
         for module in request.get("imports", ()):

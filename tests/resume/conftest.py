@@ -57,36 +57,51 @@ def crash():
     process.wait(timeout=60)
 
 
-@pytest.fixture
-def begun(crash, trained, tmp_path):
-    """Give a maker of runs: one iteration done and kept as a snapshot, and the whole undisturbed run beside it."""
+@pytest.fixture(scope="session")
+def begun(crash, trained, tmp_path_factory):
+    """Give a maker of runs: some iterations done and kept as a snapshot, and the whole undisturbed run beside it.
+
+    Equal wishes share one workspace; each asker finds the undisturbed run in it.
+    """
+    made = {}
 
     def make(iterations=3, *, snapshot_at=2, **over):
-        request = {name: over.pop(name) for name in ("recalibrate", "stop_after") if name in over}
-        root = tmp_path / "w"
-        shutil.copytree(trained.workspace.root, root, ignore=shutil.ignore_patterns("runs", ".rangeline"))
-        run, snapshot = root / "runs" / RUN, tmp_path / "snapshot"
-
-        def config(number):
-            return configured(trained, **{**over, "train": {**over.get("train", {}), "iterations": number}})
-
-        def train(number=iterations, **more):
-            # Verdicts are asked anew: what a killed sitting cached must not be what makes runs equal.
-            shutil.rmtree(root / ".rangeline", ignore_errors=True)
-            return crash(root, config(number), **{**request, **more})
-
-        def restore():
-            shutil.rmtree(run, ignore_errors=True)
-            if snapshot.is_dir():
-                shutil.copytree(snapshot, run)
-
-        first = train(snapshot_at)
-        assert first["ended"] == 0, first
-        shutil.copytree(run, snapshot)
-        whole = train()
-        assert whole["ended"] == 0, whole
-        return SimpleNamespace(
-            root=root, run=run, train=train, restore=restore, expected=digests_of(run), seen=whole["seen"]
-        )
+        key = json.dumps([iterations, snapshot_at, over], sort_keys=True)
+        if key not in made:
+            made[key] = _begin(crash, trained, tmp_path_factory.mktemp("begun"), iterations, snapshot_at, over)
+        made[key].restore("whole")
+        return made[key]
 
     return make
+
+
+def _begin(crash, trained, home, iterations, snapshot_at, over):
+    request = {name: over.pop(name) for name in ("recalibrate",) if name in over}
+    root, run = home / "w", home / "w" / "runs" / RUN
+    shutil.copytree(trained.workspace.root, root, ignore=shutil.ignore_patterns("runs", ".rangeline"))
+
+    def train(number=iterations, **more):
+        # Verdicts are asked anew: what a killed sitting cached must not be what makes runs equal.
+        shutil.rmtree(root / ".rangeline", ignore_errors=True)
+        config = configured(trained, **{**over, "train": {**over.get("train", {}), "iterations": number}})
+        return crash(root, config, **{**request, **more})
+
+    def restore(name="snapshot"):
+        shutil.rmtree(run, ignore_errors=True)
+        shutil.copytree(home / name, run)
+
+    first = train(snapshot_at, stop_after=snapshot_at)
+    assert first["ended"] == 0, first
+    shutil.copytree(run, home / "snapshot")
+    whole = train()
+    assert whole["ended"] == 0, whole
+    shutil.copytree(run, home / "whole")
+    return SimpleNamespace(
+        root=root,
+        run=run,
+        train=train,
+        restore=restore,
+        expected=digests_of(run),
+        seen=whole["seen"],
+        config=lambda **more: configured(trained, **more),
+    )

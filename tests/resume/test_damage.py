@@ -1,6 +1,7 @@
 """A newest checkpoint that is damaged, or rests on a damaged file, is passed over, and that is written down."""
 
 import os
+import shutil
 
 import pytest
 
@@ -68,12 +69,16 @@ def test_full_disk_is_one_error_and_leaves_the_run_whole(begun, digests):
     assert case.expected == digests(case.run)
 
 
-def test_stop_between_two_checkpoints_loses_nothing(begun, digests):
+def test_stop_between_two_checkpoints_loses_nothing(begun, crash, digests):
     """Asked to stop where no checkpoint was due, a run makes one, goes on from it, and ends with equal bytes."""
-    case = begun(3, snapshot_at=1, stop_after=None, train={"checkpoint_every": 3, "keep_best": "none"})
-    case.restore()
-    assert 0 == case.train(stop_after=2)["ended"]
-    assert (case.run / "checkpoints" / "000002" / "COMPLETE").is_file()
-    assert 0 == case.train(stop_after=None)["ended"]
-    assert case.expected == digests(case.run)
-    assert 2 == read_manifest(case.run / "sittings" / "0003.json").facts["resumed_after"]
+    case = begun(2, snapshot_at=1)
+    config = case.config(train={"iterations": 3, "checkpoint_every": 2, "keep_best": "none"})
+    ends = []
+    for stops in ([None], [1, None]):
+        shutil.rmtree(case.run)
+        for stop in stops:
+            assert 0 == crash(case.root, config, stop_after=stop)["ended"]
+            assert (case.run / "checkpoints" / "000001").is_dir() == (stop == 1)
+        ends.append(digests(case.run))
+    assert ends[0] == ends[1]
+    assert 1 == read_manifest(case.run / "sittings" / "0002.json").facts["resumed_after"]
