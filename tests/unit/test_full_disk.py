@@ -33,9 +33,9 @@ def write_parquet():
 @pytest.mark.parametrize("write", [write_text, write_parquet])
 def test_full_device_is_told(write, tmp_path):
     """What the system says of a full device becomes the one error, with the place and the next step."""
-    with pytest.raises(DiskFullError, match=r"The disk must have room for run 'r'; got \d+ KiB free .*Make room\."):
-        with told(tmp_path):
-            write()
+    message = r"The disk must have room for run 'r'; got \d+ KiB free .*Make room\."
+    with pytest.raises(DiskFullError, match=message), told(tmp_path):
+        write()
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG])
@@ -57,8 +57,7 @@ def test_other_failures_pass(error, tmp_path):
 
 def test_first_message_wins_over_what_failed_while_cleaning_up(tmp_path):
     """An error of cleaning up that hides the full disk gives way to it."""
+    first, later = DiskFullError("the first message"), BadInputError("the store did not answer")
+    later.__context__ = first
     with pytest.raises(DiskFullError, match="the first message"), told(tmp_path):
-        try:
-            raise DiskFullError("the first message")
-        finally:
-            raise BadInputError("the store did not answer")  # noqa: B012
+        raise later
