@@ -86,7 +86,7 @@ def test_default_name_says_estimator_and_identity(workspace):
     [
         {"train": {"iterations": 9}},
         {"train": {"on_alarm": "continue"}},
-        {"train": {"keep_checkpoints": 5}},
+        {"train": {"keep_checkpoints": 5, "keep_best": "none"}},
         {"train": {"max_silent_iterations": 9}},
         {"coverage": {"min_rows": 4, "confidence": 0.9}},
         {"evaluate": {"samples": 2, "pass_at": (1, 2)}},
