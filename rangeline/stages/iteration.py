@@ -22,7 +22,7 @@ from rangeline.conformal.density_ratio import DensityRatio, fit_density_ratio
 from rangeline.conformal.overlap import overlap_report
 from rangeline.errors import CalibrationError
 from rangeline.lineage import MANIFEST_NAME, atomic_write, digest_file, read_manifest, write_json, write_manifest
-from rangeline.policy.checkpoint import prune
+from rangeline.policy.retention import NOTE, Retention, plan_retention
 from rangeline.policy.worker import PolicyWorker
 from rangeline.records import CoverageReport, PromptRow, RewardIntervals, RolloutSet, SamplingPlan
 from rangeline.seeds import stream
@@ -44,7 +44,7 @@ from rangeline.stages.rewarding import (
     plan_rewards,
     reward_share,
 )
-from rangeline.stages.run import RunFolder
+from rangeline.stages.run import RunFolder, retention_of
 from rangeline.stages.scorers import SCORERS
 from rangeline.stages.tables import (
     read_intervals,
@@ -360,18 +360,38 @@ class Iteration:
         train = self.config.train
         return self.number % train.checkpoint_every == 0 or self.number == train.iterations
 
+    def save(self, worker: PolicyWorker) -> None:
+        """Write this iteration's checkpoint."""
+        state = {"iteration": self.number, "run": self.run.name, **self._reward_digest()}
+        worker.save(self.run.checkpoint(self.number), state)
+
     def close(self, worker: PolicyWorker) -> None:
         """Write the checkpoint where one is due, the metrics, then the manifest that closes the iteration."""
         # What an interrupted sitting left of this iteration says nothing of this one's checkpoint.
-        (self.folder / "checkpoint.json").unlink(missing_ok=True)
+        for name in ("checkpoint.json", NOTE):
+            (self.folder / name).unlink(missing_ok=True)
         if self.is_saved:
             checkpoint = self.run.checkpoint(self.number)
-            worker.save(checkpoint, {"iteration": self.number, "run": self.run.name, **self._reward_digest()})
+            self.save(worker)
             atomic_write(self.folder / "checkpoint.json", (checkpoint / "COMPLETE").read_bytes())
         write_json(self.folder / "metrics.json", gather_metrics(self.folder, self.shares))
-        self._close()
         if self.is_saved:
-            prune(self.run.root / "checkpoints", keep_last=self.config.train.keep_checkpoints)
+            write_json(self.folder / NOTE, self._retention().to_json())
+        self._close()
+
+    def _retention(self) -> Retention:
+        """Say which checkpoints stay now that this one is there."""
+        train = self.config.train
+        metric = None if train.keep_best == "none" else train.keep_best
+        if metric == "auto":
+            metric = "evaluation/accuracy" if train.evaluate_every else "train/accuracy"
+        return plan_retention(
+            retention_of(self.run, self.number - 1),
+            self.number,
+            keep_last=train.keep_checkpoints,
+            metric=metric,
+            value=None if metric is None else self.metrics().get(metric),
+        )
 
     def _reward_digest(self) -> dict[str, str]:
         path = self.folder / "reward_state.json"
@@ -392,7 +412,7 @@ class Iteration:
             names += ["audit_intervals.parquet", "ratio.json", OVERLAP_NAME, "coverage.json"]
         # The gate is the pipeline's; not every iteration recalibrates, is evaluated, ends with a checkpoint, or has a
         # source that keeps a state.
-        optional = ["checkpoint.json", "gate.json", "monitor.json", "recalibration.parquet", *MEASURED]
+        optional = ["checkpoint.json", NOTE, "gate.json", "monitor.json", "recalibration.parquet", *MEASURED]
         optional += ["reward.json", "reward_state.json", "taught.parquet", "adaptation.json", "choice.json", JUDGED]
         names += [name for name in optional if (self.folder / name).is_file()]
         facts: dict[str, Any] = {"run": self.run.name, "iteration": self.number}
