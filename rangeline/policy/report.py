@@ -1,7 +1,7 @@
 """What an update says of itself: finite numbers of each optimiser step, and of the whole update."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from rangeline.policy.mismatch import Mismatch
 from rangeline.policy.objective import ObjectiveTerms, combine_terms
@@ -62,12 +62,18 @@ _SHARED = (
     *("clip_share", "clip_low_share", "clip_high_share", "clip_low_min", "clip_high_max", "dual_clip_share"),
     *("entropy", "kl", "ratio_min", "ratio_mean", "ratio_max"),
 )
+_MISMATCH = tuple(item.name for item in fields(Mismatch))
+
+
+def update_numbers(report: UpdateReport) -> dict[str, float]:
+    """Return one update as flat numbers; seconds are left out, for a repeat takes others."""
+    names = (item.name for item in fields(report) if item.name not in ("seconds", "by_step"))
+    return {name: getattr(report, name) for name in names}
 
 
 def step_numbers(report: StepReport) -> dict[str, float]:
-    """Return one step as flat numbers, for tables and trackers."""
+    """Return what one step measured as flat numbers, for tables and trackers."""
     return {
-        "step": report.step,
         "learning_rate": report.learning_rate,
         "loss": report.loss,
         "grad_norm": report.grad_norm,
@@ -91,7 +97,7 @@ def report_update(
         grad_norm=sum(report.grad_norm for report in by_step) / num,
         grad_norm_clipped=sum(report.grad_norm_clipped for report in by_step) / num,
         **{name: getattr(total, name) for name in _SHARED},
-        **{name: getattr(mismatch, name) for name in Mismatch.__dataclass_fields__},
+        **{name: getattr(mismatch, name) for name in _MISMATCH},
         active_rows=active_rows,
         num_rows=num_rows,
         num_tokens=total.num_tokens // passes,
