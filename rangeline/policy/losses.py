@@ -30,7 +30,13 @@ from rangeline.policy.batch import (
     taught_weights,
     token_weights,
 )
-from rangeline.policy.mismatch import MismatchRows, compare_with_sampler, measure_mismatch, require_small_mismatch
+from rangeline.policy.mismatch import (
+    Mismatch,
+    combine_mismatch,
+    compare_with_sampler,
+    measure_mismatch,
+    require_small_mismatch,
+)
 from rangeline.policy.objective import ObjectiveTerms, TokenTerms, policy_loss
 from rangeline.policy.settings import UpdateSettings
 from rangeline.records import BoolArray
@@ -99,7 +105,8 @@ class PartLosses:
             self._micro_batch(index, weight_B[index]) for index in micro_batches(batch, rows, max_batch_tokens=budget)
         ]
         self._old: list[Tensor] = []
-        self.mismatch: list[MismatchRows] = []
+        self._factors: list[Tensor | None] = []
+        self.mismatch: list[Mismatch] = []
         """Of each micro-batch whose old log-probs are known."""
 
     @property
@@ -142,7 +149,8 @@ class PartLosses:
             cap=settings.correction_cap,
         )
         self._old.append(old_BL.detach())
-        self.mismatch.append(rows)
+        self._factors.append(rows.factor_BL)
+        self.mismatch.append(measure_mismatch(rows, correction=settings.correction))
 
     def _policy_losses(self, terms: list[ObjectiveTerms]) -> Iterator[Tensor]:
         settings = self._settings
@@ -160,7 +168,7 @@ class PartLosses:
                     mask_BL=micro.tokens.loss_mask_BL,
                     advantage_B=micro.advantage_B,
                     weight_B=micro.weight_B,
-                    factor_BL=self.mismatch[number].factor_BL,
+                    factor_BL=self._factors[number],
                 ),
                 clip_low=settings.clip_low,
                 clip_high=settings.clip_high,
@@ -173,16 +181,18 @@ class PartLosses:
             yield loss
         if fresh:
             # The optimiser steps after the last loss: an error here leaves the weights as they were.
-            measured = measure_mismatch(self.mismatch, correction=settings.correction)
-            require_small_mismatch(measured, settings.max_mismatch)
+            require_small_mismatch(combine_mismatch(self.mismatch), settings.max_mismatch)
 
     def _micro_batch(self, index: IntArray, weight_B: Any) -> MicroBatch:
         batch, device = self._batch, self._scorer.device
         # Cut to the columns that some row attends, on whichever side the padding lies.
         used = np.flatnonzero(batch.attention_mask_BL[index].any(axis=0))
         columns = slice(int(used[0]), int(used[-1]) + 1)
-        arrays = (batch.token_ids_BL, batch.attention_mask_BL, batch.loss_mask_BL)
-        tokens = self._scorer.tensors(*(array[index, columns] for array in arrays))
+        tokens = self._scorer.tensors(
+            batch.token_ids_BL[index, columns],
+            batch.attention_mask_BL[index, columns],
+            batch.loss_mask_BL[index, columns],
+        )
         return MicroBatch(
             tokens=tokens,
             advantage_B=torch.tensor(batch.advantage_B[index], device=device),
@@ -213,7 +223,7 @@ class PartLosses:
 
 
 def split_by_prompt(batch: PolicyBatch, num_parts: int) -> list[PolicyBatch]:
-    """Cut a batch into parts of whole prompts, dealt out in the order of their ids; parts without a prompt are left out.
+    """Cut a batch into parts of whole prompts, dealt out in the order of their ids; no part is empty.
 
     Parameters
     ----------

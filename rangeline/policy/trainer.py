@@ -26,7 +26,7 @@ from rangeline.policy.activation_checkpointing import allow_checkpointing, check
 from rangeline.policy.batch import IntArray, PolicyBatch
 from rangeline.policy.losses import PartLosses, split_by_prompt
 from rangeline.policy.losses import TokenTensors as TokenTensors  # rows as the trainer takes them
-from rangeline.policy.mismatch import measure_mismatch, require_small_mismatch
+from rangeline.policy.mismatch import Mismatch, combine_mismatch, require_small_mismatch
 from rangeline.policy.objective import ObjectiveTerms, combine_terms
 from rangeline.policy.report import StepReport, report_update
 from rangeline.policy.report import UpdateReport as UpdateReport  # what an update returns
@@ -129,15 +129,13 @@ class PolicyTrainer:
         if len(parts) > 1:
             for part in parts:
                 part.freeze_old()
-            seen = [rows for part in parts for rows in part.mismatch]
-            require_small_mismatch(measure_mismatch(seen, correction=settings.correction), settings.max_mismatch)
+            require_small_mismatch(_mismatch_of(parts), settings.max_mismatch)
         by_step = [
             self._take_step(part) for _ in range(settings.updates_per_batch) for part in parts if part.has_signal
         ]
-        seen = [rows for part in parts for rows in part.mismatch]
         return report_update(
             by_step,
-            measure_mismatch(seen, correction=settings.correction),
+            _mismatch_of(parts),
             passes=settings.updates_per_batch,
             active_rows=sum(part.num_rows for part in parts),
             num_rows=len(batch),
@@ -218,8 +216,8 @@ class PolicyTrainer:
         Returns
         -------
         tuple of Tensor
-            Log-probs and entropies (B, L) in the model's precision, float32 at least; 0 outside the loss mask. Entropies
-            carry a gradient only when the entropy term is on.
+            Log-probs and entropies (B, L) in the model's precision, float32 at least; 0 outside the loss mask. The
+            entropies carry a gradient only when the entropy term is on.
         """
         is_bf16 = self.settings.mixed_precision == "bf16"
         chosen = self.model if model is None else model
@@ -263,3 +261,7 @@ class PolicyTrainer:
         """Let go of the accelerator's references to the model and the optimiser."""
         self._accelerator.free_memory()
         return self
+
+
+def _mismatch_of(parts: Iterable[PartLosses]) -> Mismatch:
+    return combine_mismatch([item for part in parts for item in part.mismatch])
