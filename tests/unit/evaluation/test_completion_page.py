@@ -1,6 +1,7 @@
 """Laws of the page of completions: nothing hostile gets out of its cell, and what is left out is said."""
 
 from rangeline.evaluation.completion_page import completion_page
+from rangeline.evaluation.report_text import DASH
 
 
 def row(**changes):
@@ -40,7 +41,7 @@ def test_hidden_characters_are_written_out():
 def test_missing_reward_is_a_dash():
     """A completion without a reward shows a dash, never 0; a point shows as one number, an interval as two."""
     page = completion_page([row(lower=None, upper=None), row(lower=1.0, upper=1.0), row()], title="t")
-    assert "<td>–</td>" in page
+    assert f"<td>{DASH}</td>" in page
     assert "<td>1</td>" in page
     assert "<td>[0.25, 0.75]</td>" in page
 
