@@ -1,11 +1,12 @@
 """Loss and gradient of TRL's GRPOTrainer, fed Range-GRPO advantages as rewards, against this project's own update.
 
 TRL samples, calls `RangeReward`, and computes its loss with `scale_rewards="none"` under each of the loss types
-`dr_grpo`, `grpo` and `dapo`. The same rollouts and intervals go through `policy.batch` and `policy.trainer`: the first
-step of a batch. A second loss is taken off the old policy, with clip-higher, a dual clip, the k3 term and truncated importance
-factors, and the entropy bonus where both weigh tokens alike (`dapo`); TRL's own logs of it are compared too. All must
-agree to 1e-5, the gradient on the scale of its largest entry. It ends with exit code 1 where they do not. Run by
-`make bench-trl`, in an environment of its own: TRL caps other versions than the rest of the project needs.
+`dr_grpo`, `grpo` and `dapo`. The same rollouts and intervals go through `policy.batch` and `policy.trainer`: the
+first step of a batch. A second loss is taken off the old policy, with clip-higher, a dual clip, the k3 term and
+truncated importance factors, and the entropy bonus where both weigh tokens alike (`dapo`); TRL's own logs of it are
+compared too. All must agree to 1e-5, the gradient on the scale of its largest entry. It ends with exit code 1 where
+they do not. Run by `make bench-trl`, in an environment of its own: TRL caps other versions than the rest of the
+project needs.
 """
 
 import math
