@@ -94,6 +94,12 @@ def record_iteration(session: TrainingSession, number: int, run_id: str) -> dict
     numbers = {name: value for name, value in {**metrics, **timings}.items() if not isinstance(value, str)}
     for target in (child, run_id):
         tracker.log_metrics(target, numbers, step=number, repeated=repeated)
+    for row in iteration.steps():
+        # Steps are counted over the whole run: the axis of these is not the iteration.
+        named = {f"step/{name}": value for name, value in row.items() if name != "step"}
+        tracker.log_metrics(run_id, named, step=int(row["step"]), repeated=repeated)
+    for name in ("completions.parquet", "completions.html"):
+        tracker.log_file(child, iteration.folder / name)
     tracker.log_inputs(child, read_manifest(iteration.folder / MANIFEST_NAME).outputs[:3], context="iteration")
     tracker.log_file(child, iteration.folder / MANIFEST_NAME)
     tracker.end_run(child)
