@@ -11,7 +11,7 @@ from typing import Self
 from rangeline.config import PipelineConfig
 from rangeline.conformal.coverage import AlarmState
 from rangeline.conformal.intervals import require_calibration_rows
-from rangeline.errors import CalibrationError, ConfigError, NoSignalError, NothingKeptError
+from rangeline.errors import CalibrationError, NoSignalError, NothingKeptError
 from rangeline.full_disk import FullDiskTold
 from rangeline.lineage import deferred_sync, sync_disks, write_json
 from rangeline.policy.supervised import SupervisedRow
