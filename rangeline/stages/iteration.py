@@ -113,7 +113,7 @@ class Iteration:
         if plan.needs_judge:
             chosen["ratio"] = pick(self.known.pool(self.workspace, "ratio"), train.ratio_prompts, purpose="order/ratio")
         if train.labelled_prompts:
-            labelled = self.known.pool(self.workspace, "warmup")
+            labelled = plan.usable(self.known.pool(self.workspace, "warmup"), "warmup")
             chosen["policy"] += pick(labelled, train.labelled_prompts, purpose="order/labelled")
         return chosen
 

@@ -25,6 +25,7 @@ from rangeline.rollout.selection import join_rollouts, take_rollouts
 from rangeline.stages.judging import FrozenJudge, Verdicts, open_judge, verify_rollouts
 from rangeline.stages.progress import Progress, silent
 from rangeline.stages.workspace import Workspace, model_cache
+from rangeline.suites.registry import asks_for_answer_alone
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,22 +65,31 @@ class RewardPlan:
             return self.domains[row.domain]
         return self.source if self.labelled_source is None or row.reference is None else self.labelled_source
 
-    def usable(self, rows: Sequence[PromptRow]) -> tuple[PromptRow, ...]:
-        """Return the prompts that their source can score: where it needs a reference, the labelled ones.
+    def usable(self, rows: Sequence[PromptRow], pool: str = "") -> tuple[PromptRow, ...]:
+        """Return the prompts that their source can score: with a reference, or asked for reasoning, where it needs it.
 
         Raises
         ------
         PoolError
-            When there is none.
+            When there is none in the pool, by default that of the policy share.
         """
-        kept = tuple(r for r in rows if r.reference is not None or not source_facts(self.source_of(r)).needs_references)
+        facts = {name: source_facts(name) for name in self.names}
+        kept = tuple(r for r in rows if r.reference is not None or not facts[self.source_of(r)].needs_references)
         if not kept:
             msg = (
-                f"Pool '{self.pool}' must hold prompts with a reference for reward source '{self.source}'; got none of "
-                f"{len(rows)}. Set reward.prompts=warmup to train on labelled prompts, or choose another source."
+                f"Pool '{pool or self.pool}' must hold prompts with a reference for reward source '{self.source}'; got "
+                f"none of {len(rows)}. Set reward.prompts=warmup to train on labelled prompts, or choose another source."
             )
             raise PoolError(msg)
-        return kept
+        reasoned = tuple(r for r in kept if not (facts[self.source_of(r)].needs_reasoning and asks_for_answer_alone(r)))
+        if not reasoned:
+            msg = (
+                f"Reward source '{self.source_of(kept[0])}' must have prompts that are answered with reasoning; got "
+                f"{len(kept)} of pool '{pool or self.pool}' that ask for the answer alone. Run the same command with "
+                "--config configs/reasoning.yaml, which asks generated problems to be worked out (data.reply)."
+            )
+            raise PoolError(msg)
+        return reasoned
 
 
 def plan_rewards(config: PipelineConfig) -> RewardPlan:

@@ -89,7 +89,8 @@ class TrainingSession:
             )
             raise ConfigError(msg)
         # Says at once where no prompt could be scored.
-        self.plan.usable(self._known.pool(workspace, self.plan.pool))
+        for pool in (self.plan.pool, *(["warmup"] if config.train.labelled_prompts else [])):
+            self.plan.usable(self._known.pool(workspace, pool), pool)
         self.opened: OpenedRun = open_run(workspace, config, run)
         if self.plan.needs_judge:
             self._restore_calibration()
