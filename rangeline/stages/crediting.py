@@ -141,8 +141,9 @@ def _facts(
         "advantage/active_share": float((advantages.value_N != 0).mean()),
         "advantage/sign_flips": count_sign_flips(advantages.value_N, midpoint.value_N),
         "advantage/median_pair_weight": median_pair_weight(intervals, form=form, reference_width=width),
-        "advantage/rms": root_mean_square(advantages.value_N),
-        "advantage/midpoint_rms": root_mean_square(midpoint.value_N),
+        # Where nothing was rewarded, as where texts are learned, there are no advantages to have a size.
+        "advantage/rms": root_mean_square(advantages.value_N) if valid.any() else None,
+        "advantage/midpoint_rms": root_mean_square(midpoint.value_N) if valid.any() else None,
     }
 
 

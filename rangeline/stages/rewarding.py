@@ -78,7 +78,7 @@ class RewardPlan:
         if not kept:
             msg = (
                 f"Pool '{pool or self.pool}' must hold prompts with a reference for reward source '{self.source}'; got "
-                f"none of {len(rows)}. Set reward.prompts=warmup to train on labelled prompts, or choose another source."
+                f"none of {len(rows)}. Set reward.prompts=warmup to train on labelled prompts, or take another source."
             )
             raise PoolError(msg)
         reasoned = tuple(r for r in kept if not (facts[self.source_of(r)].needs_reasoning and asks_for_answer_alone(r)))
