@@ -57,36 +57,46 @@ def _column(folder: Path, name: str, default: Sequence[Any]) -> list[Any]:
     return table[name].to_pylist() if name in table.column_names else list(default)
 
 
-def _taught(folder: Path, config: PipelineConfig) -> tuple[TaughtRow, ...]:
-    """Return the texts to learn beside the policy gradient, each weighted as the advantages of its source are."""
+def read_taught(folder: Path, config: PipelineConfig) -> tuple[TaughtRow, ...]:
+    """Return the texts to learn beside the policy gradient, each weighted and scaled as its source's advantages are.
+
+    Both terms of such a source are one objective: a factor of one alone would turn its gradient.
+    """
     ids = read_intervals(folder / "policy_intervals.parquet").prompt_id_N
-    # Texts that are learned alone have no advantages to keep step with.
-    weights = {} if source_facts(config.reward.source).is_supervised else config.reward.weights
     source_of: dict[str, Any] = dict(zip(ids, _column(folder, "source", [""] * len(ids)), strict=True))
     path = folder / "taught.parquet"
     if not path.is_file():
         return ()
+    # Texts that are learned alone have no advantages to keep step with.
+    alone = source_facts(config.reward.source).is_supervised
+    scale = 1.0 if alone else _scale_kept(folder) or 1.0
+    weights = {} if alone else config.reward.weights
     return tuple(
         TaughtRow(
             prompt_id=row["prompt_id"],
             prompt_ids=tuple(row["prompt_ids"]),
             target_ids=tuple(row["target_ids"]),
-            weight=row["weight"] * weights.get(source_of[row["prompt_id"]], 1.0),
+            weight=row["weight"] * scale * weights.get(source_of[row["prompt_id"]], 1.0),
         )
         for row in read_table(path).to_pylist()
     )
+
+
+def _scale_kept(folder: Path) -> float | None:
+    """Return what an iteration's advantages were multiplied by; None for no factor, or no advantages yet."""
+    path = folder / "credit.json"
+    if not path.is_file():
+        return None
+    kept = json.loads(path.read_text(encoding="utf-8"))["advantage/scale"]
+    return None if kept is None else float(kept)
 
 
 def _scale_factor(kind: str, before: Path, value_N: FloatArray, midpoint_N: FloatArray) -> float | None:
     """Return what advantages are multiplied by; None while nothing asks for a factor, or nothing can give one."""
     if kind == "none":
         return None
-    path = before / "credit.json"
-    if kind == "match_initial" and path.is_file():
-        kept = json.loads(path.read_text(encoding="utf-8"))["advantage/scale"]
-        if kept is not None:
-            return float(kept)
-    return matching_factor(value_N, midpoint_N)
+    kept = _scale_kept(before) if kind == "match_initial" else None
+    return kept if kept is not None else matching_factor(value_N, midpoint_N)
 
 
 def credit_share(folder: Path, config: PipelineConfig, *, before: Path, chosen: ChosenEstimator | None = None) -> bool:
@@ -126,7 +136,7 @@ def credit_share(folder: Path, config: PipelineConfig, *, before: Path, chosen: 
     write_advantages(folder / "advantages.parquet", advantages, midpoint=midpoint.value_N)
     facts = _facts(everything, advantages, midpoint, kept_N, (config.advantages.form, settings.reference_width))
     write_json(folder / "credit.json", {**facts, "advantage/scale": factor})
-    return bool((advantages.value_N != 0).any()) or any(row.weight != 0 for row in _taught(folder, config))
+    return bool((advantages.value_N != 0).any()) or any(row.weight != 0 for row in read_taught(folder, config))
 
 
 def _facts(
@@ -154,7 +164,7 @@ def update_policy(folder: Path, config: PipelineConfig, plan: RewardPlan, worker
     one of its own, in order of appearance, whose numbers carry the source's name and whose normaliser counts its own
     rollouts.
     """
-    taught = _taught(folder, config)
+    taught = read_taught(folder, config)
     if plan.is_supervised:
         return _teach(worker, taught)
     rollouts = read_rollouts(folder / "policy_rollouts.parquet")

@@ -272,9 +272,12 @@ class Iteration:
     ) -> tuple[RolloutSet, dict[str, PromptRow]] | None:
         """Draw a source's prompts beyond those of the iteration, in an order of their own; None once none is left."""
         drawn = set(self._by_id("policy"))
+        # Labelled prompts that are mixed in have a pool, and perhaps a source, of their own.
+        mixed = ["warmup"] if self.config.train.labelled_prompts else []
         rows = [
             row
-            for row in self.plan.usable(self.known.pool(self.workspace, self.plan.pool))
+            for pool in (self.plan.pool, *mixed)
+            for row in self.plan.usable(self.known.pool(self.workspace, pool), pool)
             if row.prompt_id not in drawn and self.plan.source_of(row) == source
         ]
         order = stream(self.config.seed, "order/refill", self.number).permutation(len(rows))
