@@ -38,6 +38,7 @@ def write_share(folder: Path, share: RewardedShare) -> None:
     write_rollouts(folder / "policy_rollouts.parquet", share.rollouts)
     columns: dict[str, Any] = {
         "source": share.source_N,
+        "domain": share.domain_N,
         "kept": share.kept_N,
         "trained_tokens": share.trained_tokens_N,
     }
@@ -62,24 +63,31 @@ def read_taught(folder: Path, config: PipelineConfig) -> tuple[TaughtRow, ...]:
 
     Both terms of such a source are one objective: a factor of one alone would turn its gradient.
     """
-    ids = read_intervals(folder / "policy_intervals.parquet").prompt_id_N
-    source_of: dict[str, Any] = dict(zip(ids, _column(folder, "source", [""] * len(ids)), strict=True))
     path = folder / "taught.parquet"
     if not path.is_file():
         return ()
     # Texts that are learned alone have no advantages to keep step with.
     alone = source_facts(config.reward.source).is_supervised
-    scale = 1.0 if alone else _scale_kept(folder) or 1.0
-    weights = {} if alone else config.reward.weights
+    scale = _scale_kept(folder) or 1.0
+    ids = read_intervals(folder / "policy_intervals.parquet").prompt_id_N
+    weight_of = dict(zip(ids, _weights(folder, config, len(ids)).tolist(), strict=True))
     return tuple(
         TaughtRow(
             prompt_id=row["prompt_id"],
             prompt_ids=tuple(row["prompt_ids"]),
             target_ids=tuple(row["target_ids"]),
-            weight=row["weight"] * scale * weights.get(source_of[row["prompt_id"]], 1.0),
+            weight=row["weight"] * (1.0 if alone else scale * weight_of[row["prompt_id"]]),
         )
         for row in read_table(path).to_pylist()
     )
+
+
+def _weights(folder: Path, config: PipelineConfig, num_rollouts: int) -> FloatArray:
+    """Return the factor of each rollout's advantage: that of its source times that of its domain."""
+    sources, domains = (_column(folder, name, [""] * num_rollouts) for name in ("source", "domain"))
+    by_source, by_domain = config.reward.weights, config.reward.domain_weights
+    pairs = zip(sources, domains, strict=True)
+    return np.array([by_source.get(source, 1.0) * by_domain.get(domain, 1.0) for source, domain in pairs])
 
 
 def _scale_kept(folder: Path) -> float | None:
@@ -113,7 +121,6 @@ def credit_share(folder: Path, config: PipelineConfig, *, before: Path, chosen: 
     """
     everything = read_intervals(folder / "policy_intervals.parquet")
     kept_N = np.array(_column(folder, "kept", [True] * len(everything)), dtype=bool)
-    source_N = np.array(_column(folder, "source", [""] * len(everything)), dtype=object)
     # What left the batch leaves its group's mean and spread as well.
     intervals = replace(everything, missing_N=everything.missing_N | ~kept_N)
     chosen = chosen or set_estimator(config.advantages)
@@ -131,7 +138,7 @@ def credit_share(folder: Path, config: PipelineConfig, *, before: Path, chosen: 
     midpoint = compute_advantages(intervals, estimator="dr_grpo", reduction="middle")
     factor = _scale_factor(config.advantages.advantage_scale, before, raw.value_N, midpoint.value_N)
     raw = scaled(raw, factor)
-    weight_N = np.array([config.reward.weights.get(name, 1.0) for name in source_N])
+    weight_N = _weights(folder, config, len(everything))
     advantages = replace(raw, value_N=np.where(raw.active_N, raw.value_N * weight_N, 0.0))
     write_advantages(folder / "advantages.parquet", advantages, midpoint=midpoint.value_N)
     facts = _facts(everything, advantages, midpoint, kept_N, (config.advantages.form, settings.reference_width))

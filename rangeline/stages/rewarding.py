@@ -271,6 +271,7 @@ class RewardedShare:
     rollouts: RolloutSet
     intervals: RewardIntervals
     source_N: tuple[str, ...]
+    domain_N: tuple[str, ...]
     kept_N: BoolArray
     trained_tokens_N: tuple[int, ...]
     taught: tuple[TaughtRow, ...]
@@ -314,6 +315,7 @@ def reward_share(
     kept: dict[int, bool] = {}
     trained: dict[int, int] = {}
     taught: list[TaughtRow] = []
+    rows = dict(context.rows)
     source_N = list(owner_N)
     names = list(dict.fromkeys(owner_N))
     for name in names:
@@ -331,6 +333,7 @@ def reward_share(
             if scored.trained_tokens_N is not None:
                 trained[row] = scored.trained_tokens_N[i]
         taught += scored.taught
+        rows |= scored.rows
         if scored.state:
             new_states[name] = dict(scored.state)
         prefix = f"{name}/" if len(names) > 1 else ""
@@ -340,6 +343,7 @@ def reward_share(
         rollouts=whole,
         intervals=assemble_intervals(whole.prompt_id_N, parts),
         source_N=tuple(source_N),
+        domain_N=tuple(rows[prompt_id].domain for prompt_id in whole.prompt_id_N),
         kept_N=np.array([kept[i] for i in range(len(whole))], dtype=bool),
         trained_tokens_N=tuple(trained.get(i, len(ids)) for i, ids in enumerate(whole.token_ids_N)),
         taught=tuple(taught),

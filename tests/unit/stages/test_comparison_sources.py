@@ -2,6 +2,7 @@
 
 import pytest
 import yaml
+from tiny import ROOT
 
 from rangeline.config import PipelineConfig, build_config, merge
 from rangeline.errors import ConfigError
@@ -96,6 +97,31 @@ def test_every_source_can_be_laid_out_together(tmp_path):
     assert ["default, seed 0: data and start"] == [job.label for job in starts]
     assert ["default, seed 0: calibration", "default, seed 0: anchors"] == [job.label for job in further]
     assert {"pools": ["policy"]}.items() <= yaml.safe_load(path.read_text())["settings"]["anchors"].items()
+
+
+def test_ablations_of_rlpr_are_a_plan(tmp_path):
+    """Each method of the shipped plan differs from RLPR by the one setting that its name says, at one budget."""
+    (tmp_path / "params.yaml").write_text("seed: 0\n")
+    runs = {
+        job.run.method.name: job.run.config
+        for job in lay_out(tmp_path, ROOT / "configs/compare/rlpr.yaml").reported_jobs({})
+    }
+    whole = runs["rlpr"].reward.reference_probability
+    changes = {
+        "no-debias": {"debias": False},
+        "no-filter": {"filter": {**whole.filter.model_dump(), "enabled": False}},
+        "product": {"aggregate": "product"},
+        "root": {"aggregate": "root"},
+        "rlpr-and-verifier": {"verifier_weight": 1.0},
+    }
+    assert (True, True, "mean", 0.0) == (whole.debias, whole.filter.enabled, whole.aggregate, whole.verifier_weight)
+    for name, change in changes.items():
+        assert {**whole.model_dump(), **change} == runs[name].reward.reference_probability.model_dump()
+        assert runs["rlpr"].advantages == runs[name].advantages
+    assert ("verifier", "verifree") == (runs["verifier"].reward.source, runs["verifree"].reward.source)
+    assert 1 == len({(c.train.prompts_per_iteration, c.train.labelled_prompts) for c in runs.values()})
+    assert {"reasoning"} == {c.data.reply for c in runs.values()}
+    assert runs["rlpr"].train.iterations > whole.filter.filter_from
 
 
 def test_votes_alone_need_neither_calibration_nor_anchors(tmp_path):

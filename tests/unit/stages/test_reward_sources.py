@@ -157,6 +157,22 @@ def test_weights_scale_the_advantages_of_a_source(copy):
     np.testing.assert_array_equal(after, np.where(source == "verifier", 2 * before, 0.0))
 
 
+def test_weights_scale_the_advantages_of_a_domain(copy):
+    """Labelled near sums count half and unlabelled far ones thrice, in one update, each by its own source.
+
+    A domain's factor comes on top of its source's.
+    """
+    plain = _train(copy, "majority", "plain", iterations=1, **MIXED)
+    reward = {"weights": {"verifier": 4.0}, "domain_weights": {"near": 0.5, "far": 3.0}}
+    weighted = _train(copy, "majority", "weighted", iterations=1, reward=reward, **MIXED)
+    table = read_table(weighted.iteration(1) / "policy_intervals.parquet").to_pydict()
+    before, after = (read_advantages(run.iteration(1) / "advantages.parquet").value_N for run in (plain, weighted))
+    assert {("verifier", "near"), ("majority", "far")} == set(zip(table["source"], table["domain"], strict=True))
+    factor = np.where(np.array(table["domain"]) == "near", 2.0, 3.0)
+    np.testing.assert_allclose(after, factor * before)
+    assert np.any(before != 0)
+
+
 def test_each_source_may_have_its_own_update(copy):
     """With one optimiser call a source, each reports its own numbers and moves the policy's version."""
     setting = {"optimiser_calls": "per_source"}
