@@ -1,7 +1,7 @@
 """Which reward sources exist, and what each needs before it can score.
 
 To add a source: write its file in this room, name it in `reward_config.SourceName`, add a line here, and one to the
-scorers of `stages/rewarding.py`.
+scorers of `stages/scorers.py`.
 """
 
 import difflib

@@ -12,7 +12,7 @@ from rangeline.config import PipelineConfig, TrainConfig
 from rangeline.errors import ConfigError
 from rangeline.lineage import MANIFEST_NAME, read_manifest
 from rangeline.rewards.registry import source_facts
-from rangeline.stages.rewarding import plan_rewards
+from rangeline.stages.reward_plan import plan_rewards
 from rangeline.stages.workspace import Workspace
 
 

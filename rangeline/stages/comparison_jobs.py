@@ -12,7 +12,7 @@ from rangeline.errors import ConfigError
 from rangeline.lineage import MANIFEST_NAME, digest_file, digest_json
 from rangeline.stages.comparison_plan import ComparisonPlan, RunPlan, plan_run, read_plan, run_settings
 from rangeline.stages.progress import Progress
-from rangeline.stages.rewarding import plan_rewards
+from rangeline.stages.reward_plan import plan_rewards
 from rangeline.stages.workspace import PROJECT_HOME, Workspace, fill_workspace, find_file, model_cache
 
 START = ("generated", "prompts", "pools", "warmup")

@@ -24,7 +24,7 @@ from rangeline.config import (
 )
 from rangeline.errors import ConfigError
 from rangeline.stages.comparison_budget import with_equal_budget
-from rangeline.stages.rewarding import plan_rewards
+from rangeline.stages.reward_plan import plan_rewards
 
 Rewards = Literal["judge", "oracle", "random"]
 Role = Literal["test", "validation"]

@@ -20,7 +20,8 @@ from rangeline.records import Advantages, BoolArray, FloatArray
 from rangeline.rewards.registry import source_facts
 from rangeline.rollout.selection import take_rollouts
 from rangeline.stages.estimator import ChosenEstimator, set_estimator
-from rangeline.stages.rewarding import RewardedShare, RewardPlan
+from rangeline.stages.reward_plan import RewardPlan
+from rangeline.stages.rewarding import RewardedShare
 from rangeline.stages.tables import (
     read_advantages,
     read_intervals,

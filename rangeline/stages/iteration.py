@@ -35,13 +35,12 @@ from rangeline.stages.judging import Judge, judge_all, plan_of, verify_rollouts
 from rangeline.stages.known import Known
 from rangeline.stages.overlap import OVERLAP_NAME, apply_rules, write_unweighted
 from rangeline.stages.progress import Progress, silent
+from rangeline.stages.reward_plan import RewardPlan, plan_rewards
 from rangeline.stages.rewarding import (
     Draw,
     RewardContext,
     RewardModels,
-    RewardPlan,
     draw_nothing_for,
-    plan_rewards,
     reward_share,
 )
 from rangeline.stages.run import RunFolder

@@ -14,7 +14,7 @@ from rangeline.errors import CalibrationError, CheckpointError, ConfigError
 from rangeline.lineage import MANIFEST_NAME, digest_file, digest_json, read_manifest, write_json
 from rangeline.policy.checkpoint import is_complete
 from rangeline.rollout.pretrained import resolve_dtype
-from rangeline.stages.rewarding import plan_rewards
+from rangeline.stages.reward_plan import plan_rewards
 from rangeline.stages.workspace import Workspace
 
 # These say how long or how strictly a run goes on, not what an iteration computes: a run may be resumed with others.

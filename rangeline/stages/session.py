@@ -34,7 +34,8 @@ from rangeline.stages.judging import open_judge
 from rangeline.stages.known import Known
 from rangeline.stages.oracle import observe
 from rangeline.stages.progress import Progress, silent
-from rangeline.stages.rewarding import RewardModels, plan_rewards
+from rangeline.stages.reward_plan import plan_rewards
+from rangeline.stages.rewarding import RewardModels
 from rangeline.stages.run import OpenedRun, open_run
 from rangeline.stages.tables import read_judgments, write_table
 from rangeline.stages.warmup import load_worker

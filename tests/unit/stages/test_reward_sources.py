@@ -19,7 +19,7 @@ from rangeline.rewards.registry import SOURCES
 from rangeline.stages.crediting import credit_share, read_taught
 from rangeline.stages.data import read_pool
 from rangeline.stages.progress import silent
-from rangeline.stages.rewarding import plan_rewards
+from rangeline.stages.reward_plan import plan_rewards
 from rangeline.stages.run import RunFolder
 from rangeline.stages.scorers import SCORERS
 from rangeline.stages.session import TrainingSession
