@@ -135,9 +135,9 @@ def counted(rollouts: Mapping[str, int]) -> str:
     """Write rollouts as their sum and what they are for.
 
     >>> counted({"policy": 24, "ratio": 0, "audit": 16})
-    '40 (24 policy, 16 audit)'
+    '40 (16 audit, 24 policy)'
     """
-    parts = [f"{count} {kind}" for kind, count in rollouts.items() if count]
+    parts = [f"{count} {kind}" for kind, count in sorted(rollouts.items()) if count]
     return f"{sum(rollouts.values())} ({', '.join(parts)})" if parts else "0"
 
 

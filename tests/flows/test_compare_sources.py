@@ -43,8 +43,8 @@ def test_every_source_has_a_row(compared):
 def test_budgets_are_equal_and_auxiliary_rollouts_counted(compared):
     """Eight prompts of four rollouts: ratio and labelled prompts are counted, a greedy sample is one rollout.
 
-    Sources that need references train on the near sums, of which the audit pool holds four prompts, and of all pools
-    the warm-up pool has 27 prompts, fewer than sft may draw.
+    Sources that need references train on the near sums, of which the audit pool holds four prompts; the warm-up pool
+    has 17 prompts, fewer than the 32 that sft may draw.
     """
     runs, rows, table = compared
     drawn = {name: run["rows"][1]["rollouts"] for name, run in runs.items()}
@@ -52,9 +52,11 @@ def test_budgets_are_equal_and_auxiliary_rollouts_counted(compared):
     assert [{"policy": 32, "ratio": 0, "audit": 48}] * 3 == [
         drawn[name] for name in ("majority", "trapo", "anchor_contrast")
     ]
-    assert {32} == {drawn[name]["policy"] for name in ("verifier", "trapo")}
+    assert [{"policy": 32, "ratio": 0, "audit": 16}, {"policy": 17, "ratio": 0, "audit": 16}] == [
+        drawn[name] for name in ("verifier", "sft")
+    ]
     assert "judge_interval drew 80, and these another number" in table
-    assert "80 (8 policy, 24 ratio, 48 audit)" in rows["judge_interval"]
+    assert "80 (48 audit, 8 policy, 24 ratio)" in rows["judge_interval"]
 
 
 @pytest.mark.slow
