@@ -68,6 +68,9 @@ class DataConfig(Section):
 
     world: WorldConfig | None = Field(None, description="A synthetic world, in place of generators and files")
     generators: tuple[GeneratorConfig, ...] = ()
+    reply: Literal["answer", "reasoning"] = Field(
+        "answer", description="How generated problems whose answer is a number are asked: for it alone, or worked out"
+    )
     benchmarks: tuple[BenchmarkConfig, ...] = ()
     registry: str | None = Field(None, description="YAML file of more benchmarks, relative to the workspace")
     files: tuple[str, ...] = Field((), description="JSONL, CSV or Parquet files, relative to the workspace")

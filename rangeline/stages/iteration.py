@@ -36,13 +36,12 @@ from rangeline.stages.judging import Judge, judge_all, plan_of, verify_rollouts
 from rangeline.stages.known import Known
 from rangeline.stages.overlap import OVERLAP_NAME, apply_rules, write_unweighted
 from rangeline.stages.progress import Progress, silent
+from rangeline.stages.reward_plan import RewardPlan, plan_rewards
 from rangeline.stages.rewarding import (
     Draw,
     RewardContext,
     RewardModels,
-    RewardPlan,
     draw_nothing_for,
-    plan_rewards,
     reward_share,
 )
 from rangeline.stages.run import RunFolder, retention_of
@@ -114,7 +113,7 @@ class Iteration:
         if plan.needs_judge:
             chosen["ratio"] = pick(self.known.pool(self.workspace, "ratio"), train.ratio_prompts, purpose="order/ratio")
         if train.labelled_prompts:
-            labelled = self.known.pool(self.workspace, "warmup")
+            labelled = plan.usable(self.known.pool(self.workspace, "warmup"), "warmup")
             chosen["policy"] += pick(labelled, train.labelled_prompts, purpose="order/labelled")
         return chosen
 
@@ -273,9 +272,12 @@ class Iteration:
     ) -> tuple[RolloutSet, dict[str, PromptRow]] | None:
         """Draw a source's prompts beyond those of the iteration, in an order of their own; None once none is left."""
         drawn = set(self._by_id("policy"))
+        # Labelled prompts that are mixed in have a pool, and perhaps a source, of their own.
+        mixed = ["warmup"] if self.config.train.labelled_prompts else []
         rows = [
             row
-            for row in self.plan.usable(self.known.pool(self.workspace, self.plan.pool))
+            for pool in (self.plan.pool, *mixed)
+            for row in self.plan.usable(self.known.pool(self.workspace, pool), pool)
             if row.prompt_id not in drawn and self.plan.source_of(row) == source
         ]
         order = stream(self.config.seed, "order/refill", self.number).permutation(len(rows))

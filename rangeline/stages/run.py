@@ -15,7 +15,7 @@ from rangeline.lineage import MANIFEST_NAME, digest_file, digest_json, read_mani
 from rangeline.policy.checkpoint import MARKER, is_complete, verify_checkpoint
 from rangeline.policy.retention import NOTE, Retention
 from rangeline.rollout.pretrained import resolve_dtype
-from rangeline.stages.rewarding import plan_rewards
+from rangeline.stages.reward_plan import plan_rewards
 from rangeline.stages.workspace import Workspace
 
 # These say how long or how strictly a run goes on, not what an iteration computes: a run may be resumed with others.

@@ -33,7 +33,8 @@ from rangeline.stages.judging import open_judge
 from rangeline.stages.known import Known
 from rangeline.stages.oracle import observe
 from rangeline.stages.progress import Progress, silent
-from rangeline.stages.rewarding import RewardModels, plan_rewards
+from rangeline.stages.reward_plan import plan_rewards
+from rangeline.stages.rewarding import RewardModels
 from rangeline.stages.run import OpenedRun, open_run
 from rangeline.stages.sittings import clear_remains, retire, save_stop, write_sitting
 from rangeline.stages.tables import read_judgments, write_table
@@ -83,7 +84,8 @@ class TrainingSession:
                 source=source_rows(workspace, self.calibration), calibration=self.calibration.calibration
             )
         # Says at once where no prompt could be scored.
-        self.plan.usable(self._known.pool(workspace, self.plan.pool))
+        for pool in (self.plan.pool, *(["warmup"] if config.train.labelled_prompts else [])):
+            self.plan.usable(self._known.pool(workspace, pool), pool)
         self.opened: OpenedRun = open_run(workspace, config, run)
         self.pinned: frozenset[str] = frozenset()
         """Names of checkpoints that somebody refers to: retention leaves them alone."""
