@@ -1,4 +1,4 @@
-"""Update the policy from one batch of rollouts: AdamW steps on Accelerate, in one process.
+"""Update the policy from one batch of rollouts: AdamW steps on Accelerate, in one process or several.
 
 It computes `updates_per_batch` optimiser steps on the clipped objective of `policy.objective`, each over the whole
 batch. The old log-probs are those of the first step's own forward pass, taken before any weight changes, so that
@@ -12,14 +12,15 @@ Shapes: B rows of a micro-batch, L prompt and completion tokens (padded).
 
 import math
 import time
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import astuple, dataclass, fields
+from functools import partial
 from itertools import chain
 from typing import Any, Literal, Self
 
 import numpy as np
 import torch
-from accelerate import Accelerator
 from torch import Tensor
 
 from rangeline.errors import ConfigError, NonFiniteError
@@ -35,6 +36,8 @@ from rangeline.policy.batch import (
     token_weights,
 )
 from rangeline.policy.objective import ObjectiveTerms, TokenTerms, combine_terms, policy_loss
+from rangeline.policy.sharding import shard_groups
+from rangeline.policy.world import World
 from rangeline.records import BoolArray
 from rangeline.rollout.token_logprobs import token_logprobs
 
@@ -144,11 +147,14 @@ class PolicyTrainer:
     settings
         How to update it.
     reference
-        Frozen model of the KL term; needed exactly when `kl_coefficient` is positive.
+        Frozen model of the KL term; needed exactly when `kl_coefficient` is positive, and not where the model has an
+        adapter: without it, the model is its own reference.
     cpu
         True forbids an accelerator.
     num_processes
         World size that was asked for; compared with what Accelerate started.
+    world
+        Where the trainer runs, in place of `cpu` and `num_processes`.
 
     Raises
     ------
@@ -164,35 +170,27 @@ class PolicyTrainer:
         reference: Any | None = None,
         cpu: bool = False,
         num_processes: int = 1,
+        world: World | None = None,
     ) -> None:
-        # Mixed precision is this class's own autocast: log-probs are computed in chunks outside the model's forward,
-        # which Accelerate's wrapper would not reach, and the same weights must also sample unwrapped.
-        self._accelerator = Accelerator(cpu=cpu, mixed_precision="no")
-        if self._accelerator.num_processes != num_processes:
-            msg = (
-                f"'num_processes' must equal the started processes; got {self._accelerator.num_processes} for "
-                f"{num_processes} asked. Start with torchrun --nproc_per_node {num_processes}."
-            )
-            raise ConfigError(msg)
-        if settings.kl_coefficient > 0 and reference is None:
+        self.world = World(cpu=cpu, num_processes=num_processes) if world is None else world
+        self._has_adapter = hasattr(model, "disable_adapter")
+        if settings.kl_coefficient > 0 and reference is None and not self._has_adapter:
             msg = (
                 f"'reference' must be a model when kl_coefficient is positive; got None ({settings.kl_coefficient}). "
                 "Give the initial policy."
             )
             raise ConfigError(msg)
         self.settings = settings
-        optimizer = torch.optim.AdamW(
-            model.parameters(), lr=settings.learning_rate, betas=settings.betas, weight_decay=0.0
-        )
-        self.model, self.optimizer = self._accelerator.prepare(model, optimizer)
-        self.model.eval()
+        trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+        optimizer = torch.optim.AdamW(trained, lr=settings.learning_rate, betas=settings.betas, weight_decay=0.0)
+        self.model = model
+        self.optimizer = self.world.prepare(model, optimizer, max_grad_norm=settings.max_grad_norm)
         self._reference = None if reference is None else reference.to(self.device).eval().requires_grad_(False)
 
     @property
     def device(self) -> torch.device:
         """Where the policy lives."""
-        device: torch.device = self._accelerator.device
-        return device
+        return self.world.device
 
     def update(self, batch: PolicyBatch) -> UpdateReport:
         """Take the optimiser steps of one batch.
@@ -200,7 +198,7 @@ class PolicyTrainer:
         Parameters
         ----------
         batch
-            All rollouts of the iteration, those without signal included.
+            All rollouts of the iteration, those without signal included; the same in every process.
 
         Returns
         -------
@@ -216,43 +214,58 @@ class PolicyTrainer:
         if not np.any(batch.advantage_B != 0) and not any(row.weight for row in batch.taught):
             return UpdateReport(skipped=True, num_rows=len(batch), seconds=time.perf_counter() - started)
         micros = self._micro_batches(batch)
+        groups = self._taught_groups(batch)
         old: list[Tensor] = []
         parts: list[ObjectiveTerms] = []
         taught: list[float] = []
         norms = [
-            self.step(chain(self._losses(micros, old, parts), self._taught_losses(batch, taught)))
+            self.step(
+                chain(self._losses(micros, old, parts), self._taught_losses(batch, groups, taught)),
+                num_losses=len(micros) + len(groups),
+            )
             for _ in range(self.settings.updates_per_batch)
         ]
-        total = combine_terms(parts)
-        mismatch = torch.cat(
-            [(micro.sampled_BL - old_BL)[micro.tokens.loss_mask_BL] for micro, old_BL in zip(micros, old, strict=True)]
-            or [torch.zeros(0)]
-        )
-        gaps = mismatch[torch.isfinite(mismatch)].abs().double()
+        total = combine_terms([_terms_of(row) for row in self.world.rows_of_all(astuple(combine_terms(parts)))])
+        gap_mean, gap_max = self._mismatch(micros, old)
+        taught_loss, active_rows = self.world.total([sum(taught), sum(len(micro.advantage_B) for micro in micros)])
         return UpdateReport(
             skipped=False,
             steps=len(norms),
-            loss=(total.loss + sum(taught)) / len(norms),
+            loss=(total.loss + taught_loss) / len(norms),
             grad_norm=sum(norms) / len(norms),
             clip_share=total.clip_share,
             entropy=total.entropy,
             kl=total.kl,
             ratio_max=total.ratio_max,
-            mismatch_mean=float(gaps.mean()) if len(gaps) else 0.0,
-            mismatch_max=float(gaps.max()) if len(gaps) else 0.0,
-            active_rows=sum(len(micro.advantage_B) for micro in micros),
+            mismatch_mean=gap_mean,
+            mismatch_max=gap_max,
+            active_rows=int(active_rows),
             num_rows=len(batch),
             num_tokens=total.num_tokens // len(norms),
             seconds=time.perf_counter() - started,
         )
 
-    def step(self, losses: Iterable[Tensor], *, learning_rate: float | None = None) -> float:
-        """Add up the gradients of the losses and take one optimiser step.
+    def _mismatch(self, micros: list[_MicroBatch], old: list[Tensor]) -> tuple[float, float]:
+        """Return mean and maximum of the gap between sampled and old log-probs, over all processes."""
+        mismatch = torch.cat(
+            [(micro.sampled_BL - old_BL)[micro.tokens.loss_mask_BL] for micro, old_BL in zip(micros, old, strict=True)]
+            or [torch.zeros(0)]
+        )
+        gaps = mismatch[torch.isfinite(mismatch)].abs().double()
+        gap_sum, count = self.world.total([float(gaps.sum()), len(gaps)])
+        return gap_sum / max(count, 1), self.world.highest([float(gaps.max()) if len(gaps) else 0.0])[0]
+
+    def step(
+        self, losses: Iterable[Tensor], *, num_losses: int | None = None, learning_rate: float | None = None
+    ) -> float:
+        """Add up the gradients of the losses, over all processes, and take one optimiser step.
 
         Parameters
         ----------
         losses
-            Losses of the micro-batches, already divided by the global count; taken one at a time.
+            Losses of this process's micro-batches, already divided by the global count; taken one at a time.
+        num_losses
+            How many come; None, in one process alone, takes all.
         learning_rate
             Of this step alone; None means that of the settings.
 
@@ -266,16 +279,14 @@ class PolicyTrainer:
         NonFiniteError
             When the norm is not finite; no step is taken.
         """
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.settings.learning_rate if learning_rate is None else learning_rate
         try:
-            for loss in losses:
-                self._accelerator.backward(loss)
-            norm = float(self._accelerator.clip_grad_norm_(self.model.parameters(), self.settings.max_grad_norm))
+            self.world.add_gradients(iter(losses), num_losses, self._idle_loss)
+            norm = self.world.step(self.optimizer, max_norm=self.settings.max_grad_norm)
             if not math.isfinite(norm):
                 msg = f"'grad_norm' must be finite; got {norm} (policy update). Lower the learning rate."
                 raise NonFiniteError(msg)
-            for group in self.optimizer.param_groups:
-                group["lr"] = self.settings.learning_rate if learning_rate is None else learning_rate
-            self.optimizer.step()
         finally:
             self.optimizer.zero_grad(set_to_none=True)
         return norm
@@ -298,14 +309,29 @@ class PolicyTrainer:
         """
         is_bf16 = self.settings.mixed_precision == "bf16"
         with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=is_bf16):
-            return token_logprobs(
-                self.model if model is None else model,
+            score = self.world.score if model is None else partial(token_logprobs, model)
+            return score(
                 tokens.token_ids_BL,
                 tokens.attention_mask_BL,
                 tokens.loss_mask_BL,
                 temperature=self.settings.temperature,
                 with_entropy=self.settings.entropy_coefficient > 0,
             )
+
+    def _idle_loss(self) -> Tensor:
+        """Return a loss of 0 that uses the policy: what a process does while another has more micro-batches."""
+        return 0.0 * self.logprobs(self._idle_tokens())[0].sum()
+
+    def _idle_tokens(self) -> TokenTensors:
+        ids, mask = np.zeros((1, 2), dtype=np.int64), np.array([[False, True]])
+        return self.tensors(ids, np.ones_like(mask), mask)
+
+    def _reference_logprobs(self, tokens: TokenTensors) -> Tensor:
+        aside: AbstractContextManager[Any] = nullcontext()
+        if self._reference is None:
+            aside = self.model.disable_adapter()
+        with torch.no_grad(), aside:
+            return self.logprobs(tokens, model=self._reference)[0]
 
     def tensors(self, token_ids_BL: IntArray, attention_mask_BL: BoolArray, loss_mask_BL: BoolArray) -> TokenTensors:
         """Move padded rows to the device, cut to the longest of them."""
@@ -323,25 +349,29 @@ class PolicyTrainer:
 
     def close(self) -> Self:
         """Let go of the accelerator's references to the model and the optimiser."""
-        self._accelerator.free_memory()
+        self.world.close()
         return self
 
     def _micro_batches(self, batch: PolicyBatch) -> list[_MicroBatch]:
         settings = self.settings
         rows = rows_with_loss(batch, keep_zero_advantage=settings.uses_every_row)
+        mine = shard_groups(batch.prompt_id_B, batch.lengths_B, rows, self.world.size)[self.world.rank]
         weight_B = token_weights(batch, settings.aggregation)
-        return [
+        micros = [
             self._micro_batch(batch, index, weight_B[index])
-            for index in micro_batches(batch, rows, max_batch_tokens=settings.micro_batch_tokens)
+            for index in micro_batches(batch, mine, max_batch_tokens=settings.micro_batch_tokens)
         ]
+        if settings.kl_coefficient > 0 and self._reference is None and self.world.size > 1:
+            for _ in range(int(self.world.highest([len(micros)])[0]) - len(micros)):
+                self._reference_logprobs(self._idle_tokens())
+        return micros
 
     def _micro_batch(self, batch: PolicyBatch, index: IntArray, weight_B: Any) -> _MicroBatch:
         tokens = self.tensors(batch.token_ids_BL[index], batch.attention_mask_BL[index], batch.loss_mask_BL[index])
         sampled = batch.sampled_logprobs_BL[index][:, : tokens.token_ids_BL.shape[1]]
         reference_BL = None
         if self.settings.kl_coefficient > 0:
-            with torch.no_grad():
-                reference_BL, _ = self.logprobs(tokens, model=self._reference)
+            reference_BL = self._reference_logprobs(tokens)
         return _MicroBatch(
             tokens=tokens,
             advantage_B=torch.tensor(batch.advantage_B[index], device=self.device),
@@ -375,13 +405,21 @@ class PolicyTrainer:
             parts.append(terms)
             yield loss
 
-    def _taught_losses(self, batch: PolicyBatch, values: list[float]) -> Iterator[Tensor]:
-        """Give minus the weighted log-likelihood of the texts to learn; texts of weight 0 change nothing."""
+    def _taught_groups(self, batch: PolicyBatch) -> list[IntArray]:
+        """Divide the texts to learn among processes and micro-batches; texts of weight 0 change nothing."""
+        taught = batch.taught
+        rows = [i for i, row in enumerate(taught) if row.weight != 0 and row.target_ids]
+        lengths = np.array([len(row.prompt_ids) + len(row.target_ids) for row in taught], dtype=np.int64)
+        mine = shard_groups([row.prompt_id for row in taught], lengths, rows, self.world.size)[self.world.rank]
+        ordered = sorted(
+            (int(i) for i in mine), key=lambda i: (-int(lengths[i]), taught[i].prompt_ids, taught[i].target_ids)
+        )
+        return group_by_length(ordered, lengths, max_batch_tokens=self.settings.micro_batch_tokens)
+
+    def _taught_losses(self, batch: PolicyBatch, groups: list[IntArray], values: list[float]) -> Iterator[Tensor]:
+        """Give minus the weighted log-likelihood of the texts to learn."""
         weight_R = taught_weights(batch, self.settings.aggregation)
-        rows = [i for i, row in enumerate(batch.taught) if row.weight != 0 and row.target_ids]
-        lengths = np.array([len(row.prompt_ids) + len(row.target_ids) for row in batch.taught], dtype=np.int64)
-        ordered = sorted(rows, key=lambda i: (-int(lengths[i]), batch.taught[i].prompt_ids, batch.taught[i].target_ids))
-        for index in group_by_length(ordered, lengths, max_batch_tokens=self.settings.micro_batch_tokens):
+        for index in groups:
             chosen = [batch.taught[i] for i in index]
             arrays = pad_rows([row.prompt_ids for row in chosen], [row.target_ids for row in chosen], pad_id=0)
             logprob_BL, _ = self.logprobs(self.tensors(*arrays))
@@ -393,3 +431,9 @@ class PolicyTrainer:
                 raise NonFiniteError(msg)
             values.append(value)
             yield loss
+
+
+def _terms_of(values: Sequence[float]) -> ObjectiveTerms:
+    names = [field.name for field in fields(ObjectiveTerms)]
+    found = dict(zip(names, values, strict=True))
+    return ObjectiveTerms(**{**found, "num_tokens": int(found["num_tokens"])})
