@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
-from accelerate import Accelerator
+from accelerate import Accelerator, PartialState
 from accelerate.utils import DistributedType, FullyShardedDataParallelPlugin
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
@@ -72,11 +72,15 @@ class World:
             )
             raise ConfigError(msg)
         self._wrapped: Any = None
-        state = self._accelerator.state
-        if state.distributed_type == DistributedType.MULTI_CPU and os.environ.get("ACCELERATE_USE_FSDP") == "true":
-            # Accelerate drops an FSDP configuration without a word where there is no accelerator; torch shards there.
-            state.fsdp_plugin = FullyShardedDataParallelPlugin()
-            state.distributed_type = DistributedType.FSDP
+        if self._accelerator.distributed_type == DistributedType.MULTI_CPU:
+            self._shard_on_cpu()
+
+    def _shard_on_cpu(self) -> None:
+        # Accelerate drops an FSDP configuration without a word where there is no accelerator; torch shards there too.
+        if os.environ.get("ACCELERATE_USE_FSDP") == "true":
+            self._accelerator.state.fsdp_plugin = FullyShardedDataParallelPlugin()
+            for state in (self._accelerator.state, PartialState()):
+                state.distributed_type = DistributedType.FSDP
 
     @property
     def device(self) -> torch.device:
