@@ -102,22 +102,15 @@ def spread_weights(model: Any, weights: Mapping[str, Tensor]) -> None:
     RuntimeError
         When a name or shape differs; torch's own text.
     """
-    if not any(isinstance(value, DTensor) or hasattr(value, "ds_id") for value in model.parameters()):
+    if not any(isinstance(value, DTensor) for value in model.parameters()):
         model.load_state_dict(weights)
         return
     for name, value in model.named_parameters():
-        put(value, weights[name])
+        value.copy_(spread(weights[name], like=value))
 
 
-@torch.no_grad()
-def put(target: Tensor, value: Tensor) -> None:
-    """Copy a whole tensor into one that may be spread over processes."""
-    if isinstance(target, DTensor):
-        target.copy_(distribute_tensor(value.to(target.device), target.device_mesh, target.placements))
-    elif hasattr(target, "ds_id"):
-        import deepspeed  # a door: installed only where it is used
-
-        with deepspeed.zero.GatheredParameters([target], modifier_rank=0):
-            target.data.copy_(value)
-    else:
-        target.copy_(value)
+def spread(value: Tensor, *, like: Tensor) -> Tensor:
+    """Return a process's part of a whole tensor, laid out as another of the same shape; other shapes stay whole."""
+    if isinstance(like, DTensor) and value.shape == like.shape:
+        return distribute_tensor(value.to(like.device), like.device_mesh, like.placements)
+    return value

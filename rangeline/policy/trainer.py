@@ -24,6 +24,7 @@ import torch
 from torch import Tensor
 
 from rangeline.errors import ConfigError, NonFiniteError
+from rangeline.policy.adapter import is_adapted
 from rangeline.policy.batch import (
     Aggregation,
     IntArray,
@@ -173,8 +174,7 @@ class PolicyTrainer:
         world: World | None = None,
     ) -> None:
         self.world = World(cpu=cpu, num_processes=num_processes) if world is None else world
-        self._has_adapter = hasattr(model, "disable_adapter")
-        if settings.kl_coefficient > 0 and reference is None and not self._has_adapter:
+        if settings.kl_coefficient > 0 and reference is None and not is_adapted(model):
             msg = (
                 f"'reference' must be a model when kl_coefficient is positive; got None ({settings.kl_coefficient}). "
                 "Give the initial policy."
