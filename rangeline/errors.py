@@ -18,6 +18,7 @@
     │   └── NothingKeptError              a reward filter left no prompt, however many were drawn
     ├── OverlapError (RuntimeError)       source and target states hardly overlap
     ├── CoverageAlarmError (RuntimeError) intervals do not cover as often as promised
+    ├── MismatchError (RuntimeError)      sampler and trainer do not agree on the rollouts
     ├── NonFiniteError (RuntimeError)     a loss or a statistic is not a finite number
     ├── CheckpointError (RuntimeError)    a checkpoint is incomplete or does not match
     ├── LineageError (RuntimeError)       an artifact does not match its recorded hash
@@ -103,6 +104,12 @@ class CoverageAlarmError(RangelineError, RuntimeError):
     """Intervals do not cover as often as promised; recalibrate, or continue and mark the run."""
 
     exit_code = 4
+
+
+class MismatchError(RangelineError, RuntimeError):
+    """Sampler and trainer give the rollouts other log-probs; sample in the trainer's precision, or correct for it."""
+
+    exit_code = 3
 
 
 class NonFiniteError(RangelineError, RuntimeError):

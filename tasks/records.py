@@ -83,6 +83,12 @@ def record_iteration(session: TrainingSession, number: int, run_id: str) -> dict
     numbers = {name: value for name, value in {**metrics, **timings}.items() if not isinstance(value, str)}
     tracker.log_metrics(child, numbers, step=number)
     tracker.log_metrics(run_id, numbers, step=number)
+    for row in iteration.steps():
+        # Steps are counted over the whole run: the axis of these is not the iteration.
+        named = {f"step/{name}": value for name, value in row.items() if name != "step"}
+        tracker.log_metrics(run_id, named, step=int(row["step"]))
+    for name in ("completions.parquet", "completions.html"):
+        tracker.log_file(child, iteration.folder / name)
     tracker.log_inputs(child, read_manifest(iteration.folder / MANIFEST_NAME).outputs[:3], context="iteration")
     tracker.log_file(child, iteration.folder / MANIFEST_NAME)
     tracker.end_run(child)

@@ -9,6 +9,7 @@ take the same calls in the same order, each samples the prompts it is given, and
 
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -31,6 +32,22 @@ from rangeline.rollout.transformers_engine import TransformersEngine
 SamplerDtype = Literal["float32", "bfloat16", "float16"]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placement:
+    """Where a worker trains, and how much of the policy."""
+
+    num_processes: int = 1
+    """World size that was asked for; compared with what was started."""
+    cpu: bool = False
+    """True forbids an accelerator."""
+    lora: LoraSettings | None = None
+    """Adapters to train in place of the weights; None trains the weights."""
+
+
+ALONE = Placement()
+"""One process that trains all weights."""
+
+
 class PolicyWorker:
     """The policy of a run; make it with `PolicyWorker.load`.
 
@@ -46,12 +63,8 @@ class PolicyWorker:
         Prompts that are sampled at once.
     seed
         Seed of the run; with iteration and prompt id it keys every draw, in whichever process.
-    lora
-        Adapters to train in place of the weights; None trains the weights.
-    num_processes
-        World size that was asked for; compared with what was started.
-    cpu
-        True forbids an accelerator.
+    placement
+        Processes and adapters.
 
     Raises
     ------
@@ -67,14 +80,12 @@ class PolicyWorker:
         sampler_dtype: SamplerDtype = "float32",
         prompts_per_batch: int = 8,
         seed: int = 0,
-        lora: LoraSettings | None = None,
-        num_processes: int = 1,
-        cpu: bool = False,
+        placement: Placement = ALONE,
     ) -> None:
         if sampler_dtype not in ("float32", "bfloat16", "float16"):
             msg = f"'sampler_dtype' must be float32, bfloat16 or float16; got '{sampler_dtype}'. Correct the setting."
             raise ConfigError(msg)
-        world = World(cpu=cpu, num_processes=num_processes)
+        world, lora = World(cpu=placement.cpu, num_processes=placement.num_processes), placement.lora
         if lora is not None and world.shards_weights:
             msg = f"'lora.rank' must be 0 where weights are sharded; got {lora.rank}. Use DDP, or train the weights."
             raise ConfigError(msg)
@@ -97,7 +108,7 @@ class PolicyWorker:
         self._sampler = self._trainer.model if sampler is None else sampler.to(self._trainer.device)
 
     @classmethod
-    def load(
+    def load(  # noqa: PLR0913 - what the class takes, and where the model is found
         cls,
         name_or_folder: str,
         *,
@@ -107,9 +118,7 @@ class PolicyWorker:
         cache_dir: Path,
         prompts_per_batch: int = 8,
         seed: int = 0,
-        lora: LoraSettings | None = None,
-        num_processes: int = 1,
-        cpu: bool = False,
+        placement: Placement = ALONE,
     ) -> Self:
         """Load a policy by name or folder, with float32 weights, and make it resident.
 
@@ -118,7 +127,7 @@ class PolicyWorker:
         name_or_folder
             Initial policy of the run. A resumed run loads the same one and then restores, so that the reference
             policy of a KL term stays the initial one.
-        settings, sampler_dtype, prompts_per_batch, seed, lora, num_processes, cpu
+        settings, sampler_dtype, prompts_per_batch, seed, placement
             As for the class.
         trust_remote_code
             Allow code that comes with the model.
@@ -144,9 +153,7 @@ class PolicyWorker:
             sampler_dtype=sampler_dtype,
             prompts_per_batch=prompts_per_batch,
             seed=seed,
-            lora=lora,
-            num_processes=num_processes,
-            cpu=cpu,
+            placement=placement,
         )
 
     @property

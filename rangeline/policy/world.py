@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
+import numpy as np
 import torch
 from accelerate import Accelerator, PartialState
 from accelerate.utils import DistributedType, FullyShardedDataParallelPlugin
@@ -20,10 +21,11 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
 from rangeline.errors import ConfigError
+from rangeline.records import FloatArray
 from rangeline.rollout.token_logprobs import token_logprobs
 
 
-class Scorer(nn.Module):
+class LogprobModule(nn.Module):
     """Log-probabilities as a module's forward pass, so that a wrapper sees every use of the policy.
 
     Parameters
@@ -136,7 +138,7 @@ class World:
             config["gradient_clipping"] = max_grad_norm if max_grad_norm < float("inf") else 0.0
             # The trainer's AdamW is kept where the optimiser is offloaded, so that steps are the same everywhere.
             config["zero_force_ds_cpu_optimizer"] = False
-        self._wrapped, optimizer = self._accelerator.prepare(Scorer(policy), optimizer)
+        self._wrapped, optimizer = self._accelerator.prepare(LogprobModule(policy), optimizer)
         self._wrapped.eval()
         return optimizer
 
@@ -202,7 +204,8 @@ class World:
 
     def rows_of_all(self, values: Sequence[float]) -> list[list[float]]:
         """Return the same few numbers of every process, by rank."""
-        # Accelerators other than CUDA may lack float64; the numbers are counts and means for reports.
+        if self.size == 1:
+            return [list(values)]
         row = torch.tensor([list(values)], dtype=torch.float64, device=self.device)
         gathered: list[list[float]] = self._accelerator.gather(row).tolist()
         return gathered
@@ -214,6 +217,14 @@ class World:
     def total(self, values: Sequence[float]) -> list[float]:
         """Return the sum of each number over all processes."""
         return [sum(column) for column in zip(*self.rows_of_all(values), strict=True)]
+
+    def joined(self, values: FloatArray) -> FloatArray:
+        """Return the numbers of all processes one after another, however many each has."""
+        if self.size == 1:
+            return values
+        longest = int(self.highest([len(values)])[0])
+        rows = self.rows_of_all([*values.tolist(), *[math.nan] * (longest - len(values)), len(values)])
+        return np.concatenate([np.array(row[: int(row[-1])]) for row in rows])
 
     def wait(self) -> None:
         """Return once every process is here."""

@@ -28,7 +28,8 @@ from rangeline.records import CoverageReport, PromptRow, RewardIntervals, Rollou
 from rangeline.seeds import stream
 from rangeline.stages.adaptation import Repair, bound_states, keep_repair, learn, repair_of
 from rangeline.stages.calibration import Calibration
-from rangeline.stages.crediting import credit_share, update_policy, write_share
+from rangeline.stages.completions import PAGE_NAME, TABLE_NAME, completion_numbers, write_completions
+from rangeline.stages.crediting import STEPS_NAME, credit_share, update_policy, write_share
 from rangeline.stages.estimator import ChosenEstimator
 from rangeline.stages.iteration_metrics import MEASURED, gather_metrics
 from rangeline.stages.judging import Judge, judge_all, plan_of, verify_rollouts
@@ -368,10 +369,17 @@ class Iteration:
             checkpoint = self.run.checkpoint(self.number)
             worker.save(checkpoint, {"iteration": self.number, "run": self.run.name, **self._reward_digest()})
             atomic_write(self.folder / "checkpoint.json", (checkpoint / "COMPLETE").read_bytes())
-        write_json(self.folder / "metrics.json", gather_metrics(self.folder, self.shares))
+        write_completions(self.folder, self._policy_prompts(), title=f"{self.run.name}, iteration {self.number}")
+        measured = completion_numbers(self.folder, before=self.run.iteration(self.number - 1))
+        write_json(self.folder / "metrics.json", {**gather_metrics(self.folder, self.shares), **measured})
         self._close()
         if self.is_saved:
             prune(self.run.root / "checkpoints", keep_last=self.config.train.keep_checkpoints)
+
+    def _policy_prompts(self) -> dict[str, PromptRow]:
+        """Return every prompt that the policy share may hold, refills included."""
+        pools = [self.plan.pool, *(["warmup"] if self.config.train.labelled_prompts else [])]
+        return {row.prompt_id: row for name in pools for row in self.known.pool(self.workspace, name)}
 
     def _reward_digest(self) -> dict[str, str]:
         path = self.folder / "reward_state.json"
@@ -386,7 +394,7 @@ class Iteration:
         judged = self.plan.needs_judge
         names = [f"{share}_rollouts.parquet" for share in self.shares]
         names += ["policy_intervals.parquet", "advantages.parquet", "audit_coverage.parquet"]
-        names += ["credit.json", "update.json", "metrics.json"]
+        names += ["credit.json", "update.json", "metrics.json", TABLE_NAME, PAGE_NAME]
         if judged:
             names += [f"{share}_judgments.parquet" for share in SHARES]
             names += ["audit_intervals.parquet", "ratio.json", OVERLAP_NAME, "coverage.json"]
@@ -394,6 +402,7 @@ class Iteration:
         # source that keeps a state.
         optional = ["checkpoint.json", "gate.json", "monitor.json", "recalibration.parquet", *MEASURED]
         optional += ["reward.json", "reward_state.json", "taught.parquet", "adaptation.json", "choice.json", JUDGED]
+        optional += [STEPS_NAME]
         names += [name for name in optional if (self.folder / name).is_file()]
         facts: dict[str, Any] = {"run": self.run.name, "iteration": self.number}
         if judged:
@@ -420,3 +429,8 @@ class Iteration:
     def metrics(self) -> dict[str, Any]:
         """Return the iteration's numbers; None where a number is not defined."""
         return dict(json.loads((self.folder / "metrics.json").read_text(encoding="utf-8")))
+
+    def steps(self) -> list[dict[str, float]]:
+        """Return the numbers of each optimiser step of the update; none where texts alone were learned."""
+        path = self.folder / STEPS_NAME
+        return list(json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else []
