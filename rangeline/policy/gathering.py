@@ -71,7 +71,7 @@ def plain_weights(model: Any) -> Iterator[tuple[str, Tensor]]:
 
 
 @torch.no_grad()
-def adapter_product(layer: nn.Module | Any) -> Tensor:
+def adapter_product(layer: Any) -> Tensor:
     """Return s B A of an adapted layer, in the layout of its weight."""
     name = layer.active_adapters[0]
     with gathered(layer.lora_A[name].weight) as down, gathered(layer.lora_B[name].weight) as up:

@@ -240,7 +240,7 @@ def combine_over(world: World, parts: Sequence[ObjectiveTerms]) -> ObjectiveTerm
     if world.size == 1:
         return mine
     rows = world.rows_of_all([float(getattr(mine, name)) for name in names])
-    found = [dict(zip(names, row, strict=True)) for row in rows]
+    found: list[dict[str, Any]] = [dict(zip(names, row, strict=True)) for row in rows]
     return combine_terms([ObjectiveTerms(**{**values, "num_tokens": int(values["num_tokens"])}) for values in found])
 
 

@@ -23,7 +23,7 @@ from rangeline.conformal.overlap import overlap_report
 from rangeline.errors import CalibrationError
 from rangeline.lineage import MANIFEST_NAME, atomic_write, digest_file, read_manifest, write_json, write_manifest
 from rangeline.policy.checkpoint import prune
-from rangeline.policy.worker import PolicyWorker
+from rangeline.policy.processes import Policy
 from rangeline.records import CoverageReport, PromptRow, RewardIntervals, RolloutSet, SamplingPlan
 from rangeline.seeds import stream
 from rangeline.stages.adaptation import Repair, bound_states, keep_repair, learn, repair_of
@@ -131,7 +131,7 @@ class Iteration:
     def _by_id(self, share: str) -> Mapping[str, PromptRow]:
         return {row.prompt_id: row for row in self.rows[share]}
 
-    def sample(self, worker: PolicyWorker, progress: Progress) -> None:
+    def sample(self, worker: Policy, progress: Progress) -> None:
         """Draw the rollouts of every share from the current policy."""
         for share in self.shares:
             rollouts = worker.generate(
@@ -349,7 +349,7 @@ class Iteration:
         """Turn the policy share's intervals into advantages; return whether there is anything to learn from."""
         return credit_share(self.folder, self.config, before=self.run.iteration(self.number - 1), chosen=chosen)
 
-    def update(self, worker: PolicyWorker, progress: Progress) -> None:
+    def update(self, worker: Policy, progress: Progress) -> None:
         """Update the policy from the advantages."""
         progress("update policy", 0, 1)
         write_json(self.folder / "update.json", update_policy(self.folder, self.config, self.plan, worker))
@@ -361,7 +361,7 @@ class Iteration:
         train = self.config.train
         return self.number % train.checkpoint_every == 0 or self.number == train.iterations
 
-    def close(self, worker: PolicyWorker) -> None:
+    def close(self, worker: Policy) -> None:
         """Write the checkpoint where one is due, the metrics, then the manifest that closes the iteration."""
         # What an interrupted sitting left of this iteration says nothing of this one's checkpoint.
         (self.folder / "checkpoint.json").unlink(missing_ok=True)

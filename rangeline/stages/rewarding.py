@@ -16,7 +16,7 @@ from rangeline.config import PipelineConfig
 from rangeline.errors import ConfigError, PoolError
 from rangeline.judge.option_scorer import OptionScorer
 from rangeline.policy.batch import TaughtRow
-from rangeline.policy.worker import PolicyWorker
+from rangeline.policy.processes import Policy
 from rangeline.records import BoolArray, PromptRow, RewardIntervals, RolloutSet
 from rangeline.rewards.registry import source_facts, stages_needed
 from rangeline.rewards.source import assemble_intervals, take_intervals
@@ -121,7 +121,7 @@ class RewardModels:
         The resident policy.
     """
 
-    def __init__(self, workspace: Workspace, config: PipelineConfig, worker: PolicyWorker) -> None:
+    def __init__(self, workspace: Workspace, config: PipelineConfig, worker: Policy) -> None:
         self._workspace, self._config = workspace, config
         self.worker = worker
 
@@ -194,7 +194,7 @@ class RewardContext:
         return verify_rollouts(self.rollouts, self.rows)
 
     @property
-    def worker(self) -> PolicyWorker:
+    def worker(self) -> Policy:
         """The resident policy."""
         return self.require_models().worker
 

@@ -21,7 +21,8 @@ from rangeline.stages.workspace import Workspace
 _FREE_TRAIN_SETTINGS = frozenset(
     {"iterations", "on_alarm", "keep_checkpoints", "max_silent_iterations", "checkpoint_every", "evaluate_every"}
 )
-_FREE_SECTIONS = frozenset({"coverage", "overlap", "evaluate"})
+# So does the number of processes, but for rounding.
+_FREE_SECTIONS = frozenset({"coverage", "overlap", "evaluate", "processes"})
 
 
 @dataclass(frozen=True, slots=True)
