@@ -75,7 +75,7 @@ def launch_environment(num_processes: int, accelerate_config: Path | None) -> di
             found = prepare_deepspeed_cmd_env(asked)[1]
         else:
             found = prepare_multi_gpu_env(asked)
-    except (ValueError, TypeError, KeyError, yaml.YAMLError) as error:
+    except (AttributeError, ValueError, TypeError, KeyError, yaml.YAMLError) as error:
         msg = f"'{accelerate_config}' must be a configuration of Accelerate; got: {error}. Make one: accelerate config."
         raise ConfigError(msg) from error
     if defaults.num_processes not in (-1, num_processes):
