@@ -21,8 +21,8 @@ from safetensors.torch import load_file, save_file
 
 from rangeline.errors import CheckpointError
 from rangeline.lineage import block_digests, digest_file
-from rangeline.policy import adapter
-from rangeline.policy.gathering import spread, spread_weights, whole
+from rangeline.policy import adapter, zero
+from rangeline.policy.gathering import held_by_deepspeed, spread, spread_weights, whole
 from rangeline.policy.trainer import PolicyTrainer
 
 MARKER = "COMPLETE"
@@ -325,6 +325,9 @@ def _trained_names(model: Any) -> list[str]:
 
 def optimizer_tensors(model: Any, optimizer: Any) -> dict[str, torch.Tensor]:
     """Return the optimiser's state by parameter name and slot, whole, on the CPU; every process takes part."""
+    if held_by_deepspeed(model):
+        found = zero.adam_slots(model, optimizer)
+        return {f"{name}{_SLOT}{slot}": value.cpu().contiguous() for name, slot, value in found}
     names = _trained_names(model)
     state = optimizer.state_dict()["state"]
     return {
@@ -344,5 +347,9 @@ def _restore_optimizer(path: Path, trainer: PolicyTrainer) -> None:
             msg = f"'{path}' must hold state of the policy's parameters; got '{name}'. Resume the run it belongs to."
             raise CheckpointError(msg)
         slots.setdefault(index_of[name], {})[slot] = spread(value, like=parameters[name])
+    if held_by_deepspeed(trainer.model):
+        by_name = {name: slots[index] for name, index in index_of.items() if index in slots}
+        zero.put_adam_slots(trainer.model, trainer.optimizer, by_name)
+        return
     groups = trainer.optimizer.state_dict()["param_groups"]
     trainer.optimizer.load_state_dict({"state": slots, "param_groups": groups})

@@ -17,10 +17,11 @@ import torch
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor, distribute_tensor
 
+from rangeline.policy import zero
+
 _ADAPTED = "base_model.model."
 _BASE = ".base_layer."
 _LORA = (".lora_A.", ".lora_B.")
-_ZERO_SLOTS = ("exp_avg", "exp_avg_sq")
 
 
 def whole(tensor: Tensor) -> Tensor:
@@ -102,11 +103,19 @@ def spread_weights(model: Any, weights: Mapping[str, Tensor]) -> None:
     RuntimeError
         When a name or shape differs; torch's own text.
     """
+    if held_by_deepspeed(model):
+        zero.put_weights(model, weights)
+        return
     if not any(isinstance(value, DTensor) for value in model.parameters()):
         model.load_state_dict(weights)
         return
     for name, value in model.named_parameters():
         value.copy_(spread(weights[name], like=value))
+
+
+def held_by_deepspeed(model: Any) -> bool:
+    """Tell whether DeepSpeed ZeRO holds the optimiser's copy of the weights in parts."""
+    return any(hasattr(value, "ds_id") or hasattr(value, "_hp_mapping") for value in model.parameters())
 
 
 def spread(value: Tensor, *, like: Tensor) -> Tensor:
