@@ -188,13 +188,7 @@ class Ranks:
         ToolError
             When a process is gone; all others are ended.
         """
-        if self._failure is not None:
-            raise self._failure
-        for rank, message in enumerate(messages):
-            try:
-                send(self._connections[rank], message)
-            except OSError:
-                self._gone(rank)
+        self._send(messages)
         replies: dict[int, dict[str, Any]] = {}
         steps: dict[int, tuple[int, int]] = {}
         with selectors.DefaultSelector() as selector:
@@ -215,6 +209,17 @@ class Ranks:
                         selector.unregister(key.fileobj)
         return [replies[rank] for rank in range(self.size)]
 
+    def _send(self, messages: Sequence[Mapping[str, Any]]) -> None:
+        if self._failure is not None:
+            raise self._failure
+        if self._process.poll() is not None:
+            self._gone(None)
+        for rank, message in enumerate(messages):
+            try:
+                send(self._connections[rank], message)
+            except OSError:
+                self._gone(rank)
+
     def _receive(self, rank: int) -> dict[str, Any]:
         try:
             return receive(self._connections[rank])
@@ -228,16 +233,19 @@ class Ranks:
         self.end()
         raise self._failure
 
-    def _gone(self, rank: int) -> NoReturn:
+    def _gone(self, rank: int | None) -> NoReturn:
         # Torchrun writes who failed first once it has ended the others.
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(timeout=_GRACE_S)
         found = _CAUSE.search(self._output())
         if found:
-            rank, status = int(found[1]), int(found[2])
-            how = f"signal {-status}" if status < 0 else f"exit status {status}"
-            self._fail(f"must live as long as the run; got process {rank} ended by {how}")
-        self._fail(f"must live as long as the run; got process {rank} gone")
+            who, status = f"process {found[1]}", int(found[2])
+        elif rank is None:
+            who, status = "their launcher", self._process.returncode
+        else:
+            self._fail(f"must live as long as the run; got process {rank} gone")
+        how = f"signal {-status}" if status < 0 else f"exit status {status}"
+        self._fail(f"must live as long as the run; got {who} ended by {how}")
 
     def _fail(self, what: str) -> NoReturn:
         lines = [line for line in self._output().splitlines() if line.strip()]

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 import pytest
@@ -128,8 +129,23 @@ def test_killed_process_ends_all_with_one_error(start, victim):
     iterate(policy, 1)
     pids = policy.pids
     os.kill(pids[victim], signal.SIGKILL)
-    with pytest.raises(ToolError, match=r"2 policy processes must live as long as the run; got process \d"):
+    assert all_end(pids)
+    said = "their launcher" if victim == 0 else f"process {victim - 1}"
+    with pytest.raises(
+        ToolError, match=f"2 policy processes must live as long as the run; got {said} ended by signal 9"
+    ):
         iterate(policy, 2)
+
+
+def test_rank_killed_at_work_ends_all_with_one_error(start):
+    """A rank that dies while another waits for it in an exchange is one error, and nothing is left."""
+    policy = start(2)
+    pids = policy.pids
+    killer = threading.Timer(0.5, os.kill, (pids[2], signal.SIGKILL))
+    killer.start()
+    with pytest.raises(ToolError, match=r"2 policy processes must live as long as the run; got process [01]"):
+        _ = [iterate(policy, iteration) for iteration in range(10_000)]
+    killer.join()
     assert all_end(pids)
 
 
