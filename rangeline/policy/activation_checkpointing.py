@@ -29,7 +29,9 @@ def allow_checkpointing(model: Any) -> None:
             f"{type(model).__name__}. Turn it off, or choose another model."
         )
         raise ConfigError(msg)
-    model.gradient_checkpointing_enable({"use_reentrant": False})
+    # The name of older 5.x releases, which later ones warn about.
+    enable = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
+    enable({"use_reentrant": False})
 
 
 @contextmanager

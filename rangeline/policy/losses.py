@@ -12,7 +12,7 @@ Shapes: B rows of a micro-batch, L prompt and completion tokens (padded).
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -30,8 +30,8 @@ from rangeline.policy.batch import (
     taught_weights,
     token_weights,
 )
-from rangeline.policy.mismatch import MismatchRows, compare_with_sampler
-from rangeline.policy.objective import ObjectiveTerms, TokenTerms, combine_terms, policy_loss
+from rangeline.policy.mismatch import Mismatch, compare_with_sampler, measure_mismatch
+from rangeline.policy.objective import ObjectiveTerms, TokenTerms, policy_loss
 from rangeline.policy.settings import UpdateSettings
 from rangeline.policy.sharding import shard_groups
 from rangeline.policy.world import World
@@ -113,7 +113,8 @@ class PartLosses:
         self._old: list[Tensor] = []
         self.is_first_pass = True
         """Until old log-probs are compared with the sampler's and the first step is taken."""
-        self.mismatch: list[MismatchRows] = []
+        self._factors: list[Tensor | None] = []
+        self.mismatch: list[Mismatch] = []
         """Of each micro-batch whose old log-probs are known."""
 
     @property
@@ -161,7 +162,8 @@ class PartLosses:
             cap=settings.correction_cap,
         )
         self._old.append(old_BL.detach())
-        self.mismatch.append(rows)
+        self._factors.append(rows.factor_BL)
+        self.mismatch.append(measure_mismatch(rows, correction=settings.correction))
 
     def _policy_losses(self, terms: list[ObjectiveTerms]) -> Iterator[Tensor]:
         settings = self._settings
@@ -179,7 +181,7 @@ class PartLosses:
                     mask_BL=micro.tokens.loss_mask_BL,
                     advantage_B=micro.advantage_B,
                     weight_B=micro.weight_B,
-                    factor_BL=self.mismatch[number].factor_BL,
+                    factor_BL=self._factors[number],
                 ),
                 clip_low=settings.clip_low,
                 clip_high=settings.clip_high,
@@ -196,8 +198,11 @@ class PartLosses:
         # Cut to the columns that some row attends, on whichever side the padding lies.
         used = np.flatnonzero(batch.attention_mask_BL[index].any(axis=0))
         columns = slice(int(used[0]), int(used[-1]) + 1)
-        arrays = (batch.token_ids_BL, batch.attention_mask_BL, batch.loss_mask_BL)
-        tokens = self._scorer.tensors(*(array[index, columns] for array in arrays))
+        tokens = self._scorer.tensors(
+            batch.token_ids_BL[index, columns],
+            batch.attention_mask_BL[index, columns],
+            batch.loss_mask_BL[index, columns],
+        )
         return MicroBatch(
             tokens=tokens,
             advantage_B=torch.tensor(batch.advantage_B[index], device=device),
@@ -233,19 +238,8 @@ class PartLosses:
             yield loss
 
 
-def combine_over(world: World, parts: Sequence[ObjectiveTerms]) -> ObjectiveTerms:
-    """Combine the reports of this process's micro-batches, and those of all processes."""
-    names = [field.name for field in fields(ObjectiveTerms)]
-    mine = combine_terms(parts)
-    if world.size == 1:
-        return mine
-    rows = world.rows_of_all([float(getattr(mine, name)) for name in names])
-    found: list[dict[str, Any]] = [dict(zip(names, row, strict=True)) for row in rows]
-    return combine_terms([ObjectiveTerms(**{**values, "num_tokens": int(values["num_tokens"])}) for values in found])
-
-
 def split_by_prompt(batch: PolicyBatch, num_parts: int) -> list[PolicyBatch]:
-    """Cut a batch into parts of whole prompts, dealt out in the order of their ids; parts without a prompt are left out.
+    """Cut a batch into parts of whole prompts, dealt out in the order of their ids; no part is empty.
 
     Parameters
     ----------

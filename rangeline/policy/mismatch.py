@@ -1,6 +1,6 @@
 """How far the sampler's log-probs lie from the trainer's, and the truncated importance factors that make up for it.
 
-It computes the gap g = logp_old - logp_sampled of every completion token, what it comes to over a sequence, and factors.
+It computes the gap g = logp_old - logp_sampled of every completion token, its sum over a sequence, and factors.
 Factor of a token: min(exp(g), cap) at token level; min(exp(sum of the sequence's g), cap) at sequence level.
 Means are over tokens, or over sequences, whose gaps are known; no factor is divided by anything.
 Dropping what lies beyond the cap, which some code does in place of truncating, is left out: it changes whose tokens the
@@ -11,8 +11,8 @@ A sampler's log-prob that is no finite number is unknown: its gap is in no mean,
 Shapes: B rows of a micro-batch, L prompt and completion tokens (padded).
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
 from typing import Literal
 
 import numpy as np
@@ -24,11 +24,12 @@ from rangeline.policy.divergence import MAX_LOG_RATIO
 from rangeline.records import FloatArray
 
 Correction = Literal["none", "token", "sequence"]
+_COUNTS = ("_tokens", "_sequences", "_unknown")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mismatch:
-    """Finite numbers of one batch; `corrected` is what is left of the raw number beside it once factors are applied.
+    """Finite numbers of some rows; `corrected` is what is left of the raw number beside it once factors are applied.
 
     Without correction the two are the same. Under sequence-level correction a sequence's factor is spread evenly over
     its tokens before gaps are taken. Ratios of nothing are 1.
@@ -40,6 +41,10 @@ class Mismatch:
     mismatch_max: float = 0.0
     """Largest absolute gap."""
     mismatch_max_corrected: float = 0.0
+    mismatch_tokens: int = 0
+    """Completion tokens whose gap is known."""
+    mismatch_sequences: int = 0
+    """Sequences that have such a token."""
     mismatch_unknown: int = 0
     """Completion tokens whose sampled log-prob is not finite."""
     importance_ratio_min: float = 1.0
@@ -58,7 +63,7 @@ class Mismatch:
     """exp(sum of gaps) of a sequence."""
     sequence_ratio_max_corrected: float = 1.0
     truncated_share: float = 0.0
-    """Share of tokens whose ratio, or whose sequence's ratio, is above the cap."""
+    """Share of known tokens whose ratio, or whose sequence's ratio, is above the cap."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -104,7 +109,8 @@ def compare_with_sampler(
     Truncated importance sampling: Ionides (2008); at token level against a sampler of other precision: Yao et al.
     (2025). That an unknown gap counts as none is ours.
     """
-    known_BL = mask_BL & torch.isfinite(sampled_BL)
+    # A broken log-prob of the trainer is an error of the loss, which names its place.
+    known_BL = mask_BL & torch.isfinite(sampled_BL) & torch.isfinite(old_BL.detach())
     gap_BL = torch.where(known_BL, old_BL.detach() - sampled_BL.to(old_BL.dtype), 0.0)
     if correction == "none":
         return MismatchRows(
@@ -125,28 +131,18 @@ def compare_with_sampler(
     )
 
 
-def measure_mismatch(
-    parts: Sequence[MismatchRows], *, correction: Correction, exchange: Callable[[FloatArray], FloatArray] = np.asarray
-) -> Mismatch:
-    """Return the mismatch of a batch from that of its micro-batches, before and after the factors.
+def measure_mismatch(rows: MismatchRows, *, correction: Correction) -> Mismatch:
+    """Return the mismatch of one micro-batch, before and after its factors.
 
     Parameters
     ----------
-    parts
-        Micro-batches in any order.
+    rows
+        Gaps and factors.
     correction
-        Level that their factors have.
-    exchange
-        Joins an array with those of other processes.
+        Level that the factors have.
     """
-    rows = [_numbers(part, correction) for part in parts]
-    gaps, left, factors, totals, totals_left = (
-        exchange(np.concatenate([row[i] for row in rows] or [np.empty(0)])) for i in range(5)
-    )
-    num_tokens, num_truncated = (
-        int(exchange(np.array([float(sum(int(getattr(part, name).sum()) for part in parts))])).sum())
-        for name in ("mask_BL", "truncated_BL")
-    )
+    num_tokens = int(rows.mask_BL.sum())
+    gaps, left, factors, totals, totals_left = _numbers(rows, correction)
     if not len(gaps):
         return Mismatch(mismatch_unknown=num_tokens)
     ratios, sequences, sequences_left = (_ratios(values) for values in (gaps, totals, totals_left))
@@ -155,6 +151,8 @@ def measure_mismatch(
         mismatch_mean_corrected=float(np.abs(left).mean()),
         mismatch_max=float(np.abs(gaps).max()),
         mismatch_max_corrected=float(np.abs(left).max()),
+        mismatch_tokens=len(gaps),
+        mismatch_sequences=len(totals),
         mismatch_unknown=num_tokens - len(gaps),
         importance_ratio_min=float(ratios.min()),
         importance_ratio_mean=float(ratios.mean()),
@@ -168,7 +166,30 @@ def measure_mismatch(
         sequence_ratio_mean_corrected=float(sequences_left.mean()),
         sequence_ratio_max=float(sequences.max()),
         sequence_ratio_max_corrected=float(sequences_left.max()),
-        truncated_share=num_truncated / num_tokens,
+        truncated_share=float((rows.truncated_BL & rows.known_BL).sum()) / len(gaps),
+    )
+
+
+def combine_mismatch(parts: Sequence[Mismatch]) -> Mismatch:
+    """Combine micro-batches: means are weighted by tokens or sequences, extremes and counts are over all."""
+    told = [part for part in parts if part.mismatch_tokens]
+    unknown = sum(part.mismatch_unknown for part in parts)
+    if not told:
+        return Mismatch(mismatch_unknown=unknown)
+    tokens, sequences = ([getattr(part, name) for part in told] for name in ("mismatch_tokens", "mismatch_sequences"))
+    combined: dict[str, float] = {}
+    for name in (item.name for item in fields(Mismatch) if not item.name.endswith(_COUNTS)):
+        values = [getattr(part, name) for part in told]
+        if "_min" in name or "_max" in name:
+            combined[name] = min(values) if "_min" in name else max(values)
+        else:
+            weights = sequences if name.startswith("sequence") else tokens
+            combined[name] = sum(v * w for v, w in zip(values, weights, strict=True)) / sum(weights)
+    return Mismatch(
+        **combined,
+        mismatch_tokens=sum(tokens),
+        mismatch_sequences=sum(sequences),
+        mismatch_unknown=unknown,
     )
 
 
@@ -190,8 +211,8 @@ def require_small_mismatch(mismatch: Mismatch, limit: float | None) -> None:
     if limit is None or mismatch.mismatch_mean <= limit:
         return
     msg = (
-        f"'mismatch_mean' must be at most {limit:g}, objective.mismatch.limit; got {mismatch.mismatch_mean:.4g} (largest "
-        f"gap of sampled and trainer log-probs {mismatch.mismatch_max:.4g}; no step was taken). Set "
+        f"'mismatch_mean' must be at most {limit:g}, objective.mismatch.limit; got {mismatch.mismatch_mean:.4g} "
+        f"(largest gap of sampled and trainer log-probs {mismatch.mismatch_max:.4g}; no step was taken). Set "
         "policy.sampler_dtype to float32, check that the sampler holds this policy's weights and temperature, or raise "
         "the limit and set objective.mismatch.correction."
     )
@@ -204,7 +225,7 @@ def _ratios(log_ratios: FloatArray) -> FloatArray:
 
 
 def _numbers(part: MismatchRows, correction: Correction) -> tuple[FloatArray, ...]:
-    """Return gaps, gaps left, factors of known tokens, and log-ratios and log-ratios left of sequences that have any."""
+    """Return gaps, gaps left and factors of known tokens, and log-ratios of their sequences, whole and left."""
     gap_BL = part.gap_BL.double()
     factor_BL = torch.ones_like(gap_BL) if part.factor_BL is None else part.factor_BL.double()
     count_B1 = part.known_BL.sum(dim=1, keepdim=True)

@@ -1,8 +1,8 @@
 """The clipped policy objective with optional KL and entropy terms, as a loss to minimise.
 
 It computes the loss of some rows of a batch, to be summed over micro-batches.
-Loss = -sum_ik w_i [f_ik min(rho A, clip(rho, 1-eps_low, 1+eps_high) A) - beta KL + c H], rho = exp(logp - logp_old); with
-a dual clip, what a token of negative advantage gains is never below c_dual A. f is the factor of `policy.mismatch`.
+Loss = -sum_ik w_i [f_ik min(rho A, clip(rho, 1-eps_low, 1+eps_high) A) - beta KL + c H], rho = exp(logp - logp_old);
+with a dual clip a token of negative advantage gains at least c_dual A. f is the factor of `policy.mismatch`.
 It is divided by nothing here: the token weights w_i already hold the global normaliser (`policy.batch.token_weights`).
 A KL penalty inside the reward, which some public code uses, is left out because it would make advantages depend on the
 reference policy; the forms of the KL term are those of `policy.divergence`.

@@ -52,7 +52,7 @@ class UpdateReport(Mismatch):
     """Rows that were trained on."""
     num_rows: int = 0
     num_tokens: int = 0
-    """Completion tokens of a pass over the batch."""
+    """Completion tokens of a pass over the batch, of rows that were trained on."""
     seconds: float = 0.0
     by_step: tuple[StepReport, ...] = ()
     """Every optimiser step, in order."""

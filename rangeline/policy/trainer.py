@@ -12,7 +12,7 @@ Shapes: B rows of a micro-batch, L prompt and completion tokens (padded).
 
 import math
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from contextlib import nullcontext
 from functools import partial
 from typing import Any, Self
@@ -25,10 +25,10 @@ from rangeline.errors import ConfigError, NonFiniteError
 from rangeline.policy.activation_checkpointing import allow_checkpointing, checkpointed_layers
 from rangeline.policy.adapter import is_adapted
 from rangeline.policy.batch import IntArray, PolicyBatch
-from rangeline.policy.losses import PartLosses, combine_over, split_by_prompt
+from rangeline.policy.losses import PartLosses, split_by_prompt
 from rangeline.policy.losses import TokenTensors as TokenTensors  # rows as the trainer takes them
-from rangeline.policy.mismatch import Mismatch, measure_mismatch, require_small_mismatch
-from rangeline.policy.objective import ObjectiveTerms
+from rangeline.policy.mismatch import Mismatch, combine_mismatch, require_small_mismatch
+from rangeline.policy.objective import ObjectiveTerms, combine_terms
 from rangeline.policy.report import StepReport, report_update
 from rangeline.policy.report import UpdateReport as UpdateReport  # what an update returns
 from rangeline.policy.schedule import schedule_factor
@@ -125,13 +125,13 @@ class PolicyTrainer:
         if len(parts) > 1:
             for part in parts:
                 part.freeze_old()
-            require_small_mismatch(self.measure_mismatch(parts), settings.max_mismatch)
+            require_small_mismatch(self._mismatch_of(parts), settings.max_mismatch)
         by_step = [
             self._take_step(part) for _ in range(settings.updates_per_batch) for part in parts if part.has_signal
         ]
         return report_update(
             by_step,
-            self.measure_mismatch(parts),
+            self._mismatch_of(parts),
             passes=settings.updates_per_batch,
             active_rows=int(self.world.total([sum(part.num_rows for part in parts)])[0]),
             num_rows=len(batch),
@@ -145,7 +145,7 @@ class PolicyTrainer:
         norm = self.step(
             part.losses(terms, taught), num_losses=part.num_losses, before=partial(self._check_mismatch, part)
         )
-        total = combine_over(self.world, terms)
+        total = combine_terms(self.world.records_of_all(combine_terms(terms)))
         return StepReport(
             step=self.num_steps,
             learning_rate=rate,
@@ -157,13 +157,12 @@ class PolicyTrainer:
 
     def _check_mismatch(self, part: PartLosses) -> None:
         if part.is_first_pass:
-            require_small_mismatch(self.measure_mismatch([part]), self.settings.max_mismatch)
+            require_small_mismatch(self._mismatch_of([part]), self.settings.max_mismatch)
             part.is_first_pass = False
 
-    def measure_mismatch(self, parts: Sequence[PartLosses]) -> Mismatch:
-        """Return how far sampler and trainer differ, over all processes."""
-        seen = [rows for part in parts for rows in part.mismatch]
-        return measure_mismatch(seen, correction=self.settings.correction, exchange=self.world.joined)
+    def _mismatch_of(self, parts: Iterable[PartLosses]) -> Mismatch:
+        mine = combine_mismatch([item for part in parts for item in part.mismatch])
+        return combine_mismatch(self.world.records_of_all(mine))
 
     @property
     def num_steps(self) -> int:
@@ -235,8 +234,8 @@ class PolicyTrainer:
         Returns
         -------
         tuple of Tensor
-            Log-probs and entropies (B, L) in the model's precision, float32 at least; 0 outside the loss mask. Entropies
-            carry a gradient only when the entropy term is on.
+            Log-probs and entropies (B, L) in the model's precision, float32 at least; 0 outside the loss mask. The
+            entropies carry a gradient only when the entropy term is on.
         """
         is_bf16 = self.settings.mixed_precision == "bf16"
         chosen = self.model if model is None else model

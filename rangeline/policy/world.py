@@ -11,9 +11,9 @@ import math
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from dataclasses import fields, replace
+from typing import Any, TypeVar
 
-import numpy as np
 import torch
 from accelerate import Accelerator, PartialState
 from accelerate.utils import DistributedType, FullyShardedDataParallelPlugin
@@ -21,8 +21,9 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
 from rangeline.errors import ConfigError
-from rangeline.records import FloatArray
 from rangeline.rollout.token_logprobs import token_logprobs
+
+Record = TypeVar("Record", bound=Any)
 
 
 class LogprobModule(nn.Module):
@@ -218,13 +219,18 @@ class World:
         """Return the sum of each number over all processes."""
         return [sum(column) for column in zip(*self.rows_of_all(values), strict=True)]
 
-    def joined(self, values: FloatArray) -> FloatArray:
-        """Return the numbers of all processes one after another, however many each has."""
+    def records_of_all(self, record: Record) -> list[Record]:
+        """Return a flat record of numbers of every process, by rank; whole numbers stay whole."""
+        names = [field.name for field in fields(record)]
+        values = [getattr(record, name) for name in names]
         if self.size == 1:
-            return values
-        longest = int(self.highest([len(values)])[0])
-        rows = self.rows_of_all([*values.tolist(), *[math.nan] * (longest - len(values)), len(values)])
-        return np.concatenate([np.array(row[: int(row[-1])]) for row in rows])
+            return [record]
+        kinds = [type(value) for value in values]
+        rows = self.rows_of_all([float(value) for value in values])
+        return [
+            replace(record, **{name: kind(value) for name, kind, value in zip(names, kinds, row, strict=True)})
+            for row in rows
+        ]
 
     def wait(self) -> None:
         """Return once every process is here."""
