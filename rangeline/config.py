@@ -308,7 +308,12 @@ class TrainConfig(Section):
     on_alarm: Literal["continue", "pause", "recalibrate", "stop"] = Field(
         "stop", description="When the coverage gate closes; recalibrate takes the audited rollouts as fresh labels"
     )
-    keep_checkpoints: Annotated[int, Field(ge=2)] = 2
+    keep_checkpoints: Annotated[int, Field(ge=2)] = Field(2, description="Newest checkpoints that are kept")
+    keep_best: Literal["auto", "none", "evaluation/accuracy", "train/accuracy"] = Field(
+        "auto",
+        description="Metric whose best checkpoint is kept too; auto: evaluation/accuracy where measured, else "
+        "train/accuracy, of audited prompts",
+    )
     checkpoint_every: Count = Field(1, description="Iterations between checkpoints; the last one always has its own")
     evaluate_every: Annotated[int, Field(ge=0)] = Field(
         0, description="Iterations between measurements of accuracy on the evaluation pool; 0: none along the run"

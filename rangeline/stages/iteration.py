@@ -22,8 +22,8 @@ from rangeline.conformal.density_ratio import DensityRatio, fit_density_ratio
 from rangeline.conformal.overlap import overlap_report
 from rangeline.errors import CalibrationError
 from rangeline.lineage import MANIFEST_NAME, atomic_write, digest_file, read_manifest, write_json, write_manifest
-from rangeline.policy.checkpoint import prune
 from rangeline.policy.processes import Policy
+from rangeline.policy.retention import NOTE, Retention, plan_retention
 from rangeline.records import CoverageReport, PromptRow, RewardIntervals, RolloutSet, SamplingPlan
 from rangeline.seeds import stream
 from rangeline.stages.adaptation import Repair, bound_states, keep_repair, learn, repair_of
@@ -45,7 +45,7 @@ from rangeline.stages.rewarding import (
     plan_rewards,
     reward_share,
 )
-from rangeline.stages.run import RunFolder
+from rangeline.stages.run import RunFolder, retention_of
 from rangeline.stages.scorers import SCORERS
 from rangeline.stages.tables import (
     read_intervals,
@@ -361,20 +361,40 @@ class Iteration:
         train = self.config.train
         return self.number % train.checkpoint_every == 0 or self.number == train.iterations
 
+    def save(self, worker: Policy) -> None:
+        """Write this iteration's checkpoint."""
+        state = {"iteration": self.number, "run": self.run.name, **self._reward_digest()}
+        worker.save(self.run.checkpoint(self.number), state)
+
     def close(self, worker: Policy) -> None:
         """Write the checkpoint where one is due, the metrics, then the manifest that closes the iteration."""
         # What an interrupted sitting left of this iteration says nothing of this one's checkpoint.
-        (self.folder / "checkpoint.json").unlink(missing_ok=True)
+        for name in ("checkpoint.json", NOTE):
+            (self.folder / name).unlink(missing_ok=True)
         if self.is_saved:
             checkpoint = self.run.checkpoint(self.number)
-            worker.save(checkpoint, {"iteration": self.number, "run": self.run.name, **self._reward_digest()})
+            self.save(worker)
             atomic_write(self.folder / "checkpoint.json", (checkpoint / "COMPLETE").read_bytes())
         write_completions(self.folder, self._policy_prompts(), title=f"{self.run.name}, iteration {self.number}")
         measured = completion_numbers(self.folder, before=self.run.iteration(self.number - 1))
         write_json(self.folder / "metrics.json", {**gather_metrics(self.folder, self.shares), **measured})
-        self._close()
         if self.is_saved:
-            prune(self.run.root / "checkpoints", keep_last=self.config.train.keep_checkpoints)
+            write_json(self.folder / NOTE, self._retention().to_json())
+        self._close()
+
+    def _retention(self) -> Retention:
+        """Say which checkpoints stay now that this one is there."""
+        train = self.config.train
+        metric = None if train.keep_best == "none" else train.keep_best
+        if metric == "auto":
+            metric = "evaluation/accuracy" if train.evaluate_every else "train/accuracy"
+        return plan_retention(
+            retention_of(self.run, self.number - 1),
+            self.number,
+            keep_last=train.keep_checkpoints,
+            metric=metric,
+            value=None if metric is None else self.metrics().get(metric),
+        )
 
     def _policy_prompts(self) -> dict[str, PromptRow]:
         """Return every prompt that the policy share may hold, refills included."""
@@ -400,7 +420,7 @@ class Iteration:
             names += ["audit_intervals.parquet", "ratio.json", OVERLAP_NAME, "coverage.json"]
         # The gate is the pipeline's; not every iteration recalibrates, is evaluated, ends with a checkpoint, or has a
         # source that keeps a state.
-        optional = ["checkpoint.json", "gate.json", "monitor.json", "recalibration.parquet", *MEASURED]
+        optional = ["checkpoint.json", NOTE, "gate.json", "monitor.json", "recalibration.parquet", *MEASURED]
         optional += ["reward.json", "reward_state.json", "taught.parquet", "adaptation.json", "choice.json", JUDGED]
         optional += [STEPS_NAME]
         names += [name for name in optional if (self.folder / name).is_file()]

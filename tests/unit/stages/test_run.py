@@ -55,7 +55,9 @@ def _finish(folder, *numbers):
     for number in numbers:
         marker = _checkpoint(folder, number) / "COMPLETE"
         atomic_write(folder.iteration(number) / "checkpoint.json", marker.read_bytes())
-        atomic_write(folder.iteration(number) / MANIFEST_NAME, "{}")
+        path = folder.iteration(number) / MANIFEST_NAME
+        outputs = {folder.iteration(number) / "checkpoint.json": None}
+        write_manifest(path, folder.root.parents[1], kind="iteration", outputs=outputs)
 
 
 def test_run_opened_twice_is_the_same_run(workspace):
