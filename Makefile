@@ -46,6 +46,9 @@ bench-intervals: .venv/test.ok .venv-bench/ok ## Seconds and memory of weighted 
 bench-trl: .venv-trl/ok ## TRL's GRPOTrainer fed Range-GRPO advantages: same loss and gradient, or exit 1
 	OMP_NUM_THREADS=1 PYTHONPATH=$(CURDIR) .venv-trl/bin/python -m benchmarks.trl_parity.run
 
+bench-scaling: .venv/test.ok ## One and two processes, DDP and FSDP2, at the same work (3 minutes, 2 quiet cores)
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.scaling.run
+
 table1: .venv/demo.ok ## Nine methods, six designs, ten or five seeds: tables and curves (30 minutes, 2 cores)
 	$(BIN)/rangeline compare configs/compare/table1.yaml --copy-to benchmarks/results
 
