@@ -13,7 +13,7 @@ export GX_ANALYTICS_ENABLED := false
 export HF_HUB_DISABLE_TELEMETRY := 1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo toy check format test test-slow bench-coverage bench-intervals bench-rrpo bench-trl table1 serve deploy clean
+.PHONY: demo toy check format test test-slow bench-coverage bench-intervals bench-rrpo bench-scaling bench-trl table1 serve deploy clean
 
 demo: .venv/demo.ok ## Run the main job on a real model and real problems
 	$(BIN)/rangeline demo $(RUN_OPTIONS)

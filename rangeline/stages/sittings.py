@@ -10,8 +10,8 @@ from pathlib import Path
 
 from rangeline.lineage import MANIFEST_NAME, digest_file, write_json, write_manifest
 from rangeline.policy.checkpoint import MARKER
-from rangeline.policy.retention import NOTE, prune
 from rangeline.policy.processes import Policy
+from rangeline.policy.retention import NOTE, prune
 from rangeline.stages.iteration import Iteration
 from rangeline.stages.iteration_metrics import MEASURED
 from rangeline.stages.run import STOPPED, OpenedRun, RunFolder, retention_of
