@@ -199,22 +199,23 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="rangeline-scaling-") as place:
         num_weights = make_policy(Path(place), work)
         rows = [measure(case, Path(place), work) for case in CASES]
+    machine: dict[str, object] = {
+        "processor": platform.processor() or platform.machine(),
+        "cores": os.cpu_count(),
+        "load": os.getloadavg()[1],
+        "python": platform.python_version(),
+        **{name: version(name) for name in ("torch", "accelerate", "transformers", "peft")},
+    }
     facts = {
-        "machine": {
-            "processor": platform.processor() or platform.machine(),
-            "cores": os.cpu_count(),
-            "load_before": os.getloadavg()[2],
-            "python": platform.python_version(),
-            **{name: version(name) for name in ("torch", "accelerate", "transformers", "peft")},
-        },
+        "machine": machine,
         "work": {**asdict(work), "weights": num_weights},
         "cases": [asdict(row) for row in rows],
     }
     options.out.mkdir(parents=True, exist_ok=True)
     (options.out / "scaling.json").write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
-    machine = ", ".join(f"{name} {value}" for name, value in facts["machine"].items())
+    named = ", ".join(f"{name} {value}" for name, value in machine.items())
     text = (
-        f"# One and two processes\n\n`python -m benchmarks.scaling.run` on: {machine}.\n\n"
+        f"# One and two processes\n\n`python -m benchmarks.scaling.run` on: {named}.\n\n"
         f"{num_weights:,} weights in float32, {work.prompts} prompts x {work.group_size} rollouts x {work.max_tokens} "
         f"tokens, one thread a process, medians of {work.iterations - 1} iterations.\n\n{table(rows)}"
     )
