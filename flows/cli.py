@@ -247,17 +247,21 @@ def anchors(
 
 
 @app.command()
-def train(
+def train(  # noqa: PLR0913 - one argument an option
     workspace: WorkspaceOption = Path(),
     config: ConfigOption = None,
     assignments: SetOption = None,
     run: RunOption = None,
     reward: RewardOption = None,
+    processes: Annotated[
+        int | None, typer.Option("--processes", "-p", min=1, help="One a GPU; processes.count")
+    ] = None,
     quiet: QuietOption = False,
     debug: DebugOption = False,
 ) -> None:
     """Train the policy; the same command resumes a run that was interrupted."""
     assignments = [*(assignments or []), *([f"reward.source={reward}"] if reward else [])]
+    assignments += [f"processes.count={processes}"] if processes else []
 
     def work(place: Workspace, settings: PipelineConfig) -> None:
         from flows.run_nightly import request_of

@@ -14,9 +14,9 @@ from rangeline.config import PipelineConfig
 from rangeline.errors import BadInputError
 from rangeline.lineage import write_json
 from rangeline.policy.batch import TaughtRow
+from rangeline.policy.processes import Policy
 from rangeline.policy.report import step_numbers, update_numbers
 from rangeline.policy.supervised import SupervisedRow
-from rangeline.policy.worker import PolicyWorker
 from rangeline.records import Advantages, BoolArray, FloatArray
 from rangeline.rewards.registry import source_facts
 from rangeline.rollout.selection import take_rollouts
@@ -169,7 +169,7 @@ def _facts(
     }
 
 
-def update_policy(folder: Path, config: PipelineConfig, plan: RewardPlan, worker: PolicyWorker) -> dict[str, Any]:
+def update_policy(folder: Path, config: PipelineConfig, plan: RewardPlan, worker: Policy) -> dict[str, Any]:
     """Update the policy from an iteration's advantages and texts to learn; return the numbers of the update.
 
     One optimiser call takes the kept rollouts of all sources; with `reward.optimiser_calls: per_source` each source has
@@ -228,7 +228,7 @@ def _take_advantages(advantages: Advantages, rows: Sequence[int]) -> Advantages:
     )
 
 
-def _teach(worker: PolicyWorker, taught: Sequence[TaughtRow]) -> dict[str, Any]:
+def _teach(worker: Policy, taught: Sequence[TaughtRow]) -> dict[str, Any]:
     if not taught:
         return {"skipped": True}
     if any(row.weight != 1.0 for row in taught):

@@ -16,7 +16,7 @@ from rangeline.config import PipelineConfig
 from rangeline.errors import ConfigError
 from rangeline.judge.option_scorer import OptionScorer
 from rangeline.policy.batch import TaughtRow
-from rangeline.policy.worker import PolicyWorker
+from rangeline.policy.processes import Policy
 from rangeline.records import BoolArray, PromptRow, RewardIntervals, RolloutSet
 from rangeline.rewards.source import assemble_intervals, take_intervals
 from rangeline.rollout.pretrained import load_pretrained
@@ -38,7 +38,7 @@ class RewardModels:
         The resident policy.
     """
 
-    def __init__(self, workspace: Workspace, config: PipelineConfig, worker: PolicyWorker) -> None:
+    def __init__(self, workspace: Workspace, config: PipelineConfig, worker: Policy) -> None:
         self._workspace, self._config = workspace, config
         self.worker = worker
 
@@ -111,7 +111,7 @@ class RewardContext:
         return verify_rollouts(self.rollouts, self.rows)
 
     @property
-    def worker(self) -> PolicyWorker:
+    def worker(self) -> Policy:
         """The resident policy."""
         return self.require_models().worker
 

@@ -34,7 +34,8 @@ _LOOK_BACK = 20
 """Iterations whose audits the choice of an estimator reads; a recalibration reads fewer."""
 STOPPED = "stopped.json"
 """Names the checkpoint that a run made because it was asked to stop."""
-_FREE_SECTIONS = frozenset({"coverage", "overlap", "evaluate"})
+# The number of processes changes nothing but rounding.
+_FREE_SECTIONS = frozenset({"coverage", "overlap", "evaluate", "processes"})
 
 
 @dataclass(frozen=True, slots=True)
