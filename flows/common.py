@@ -6,9 +6,11 @@ from rangeline.config import (
     AdvantageConfig,
     CoverageConfig,
     IntervalConfig,
+    LoraConfig,
     ObjectiveConfig,
     OverlapConfig,
     PipelineConfig,
+    ProcessesConfig,
     Section,
     TrainConfig,
 )
@@ -30,10 +32,12 @@ class TrainRequest(DataRequest):
     intervals: IntervalConfig = IntervalConfig()
     advantages: AdvantageConfig = AdvantageConfig()
     objective: ObjectiveConfig = ObjectiveConfig()
+    processes: ProcessesConfig = ProcessesConfig()
+    lora: LoraConfig = LoraConfig()
     coverage: CoverageConfig = CoverageConfig()
     overlap: OverlapConfig = OverlapConfig()
 
     def over(self, config: PipelineConfig) -> PipelineConfig:
         """Return the workspace's settings with this request's sections in place."""
-        names = ("train", "reward", "intervals", "advantages", "objective", "coverage", "overlap")
+        names = ("train", "reward", "intervals", "advantages", "objective", "coverage", "overlap", "processes", "lora")
         return config.model_copy(update={name: getattr(self, name) for name in names})

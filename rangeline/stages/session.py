@@ -33,12 +33,13 @@ from rangeline.stages.judge_records import require_same_judge
 from rangeline.stages.judging import FrozenJudge, open_judge
 from rangeline.stages.known import Known
 from rangeline.stages.oracle import observe
+from rangeline.stages.policy import open_policy
 from rangeline.stages.progress import Progress, silent
-from rangeline.stages.rewarding import RewardModels, plan_rewards
+from rangeline.stages.reward_plan import plan_rewards
+from rangeline.stages.rewarding import RewardModels
 from rangeline.stages.run import OpenedRun, open_run
 from rangeline.stages.sittings import clear_remains, retire, save_stop, write_sitting
 from rangeline.stages.tables import read_judgments, write_table
-from rangeline.stages.warmup import load_worker
 from rangeline.stages.watch import watch
 from rangeline.stages.workspace import Workspace
 from rangeline.suites.candidate_world import World
@@ -84,7 +85,8 @@ class TrainingSession:
                 source=source_rows(workspace, self.calibration), calibration=self.calibration.calibration
             )
         # Says at once where no prompt could be scored.
-        self.plan.usable(self._known.pool(workspace, self.plan.pool))
+        for pool in (self.plan.pool, *(["warmup"] if config.train.labelled_prompts else [])):
+            self.plan.usable(self._known.pool(workspace, pool), pool)
         self.opened: OpenedRun = open_run(workspace, config, run)
         self.pinned: frozenset[str] = frozenset()
         """Names of checkpoints that somebody refers to: retention leaves them alone."""
@@ -108,7 +110,7 @@ class TrainingSession:
 
     def __enter__(self) -> Self:
         """Load policy and judge, and restore the last complete checkpoint."""
-        self.worker = load_worker(self.config, str(self.workspace.warmup / "policy"))
+        self.worker = open_policy(self.workspace, self.config)
         if self.opened.done:
             self.worker.restore(self.opened.folder.checkpoint(self.opened.done))
             # A sitting that was killed before it pruned left one checkpoint too many.
