@@ -1,6 +1,8 @@
 """Tracking tasks of a training run: a parent run a flow, a child run an iteration, models by alias through gates."""
 
 import json
+import math
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -75,18 +77,20 @@ def record_iteration(session: TrainingSession, number: int, run_id: str) -> dict
     iteration = session.iteration(number)
     metrics = iteration.metrics()
     timings = {f"time/{name}": seconds for name, seconds in session.timings.items()}
+    parts = {f"time/update_{name}_s": seconds for name, seconds in session.update_parts.items()}
     session.timings.clear()
+    session.update_parts = {}
     tag = f"{run_id}-{number}"
     child = tracker.find_run("rangeline.iteration", tag) or tracker.start_run(
         f"iteration {number}", kind="iteration", parent_run_id=run_id, tags={"rangeline.iteration": tag}
     )
-    numbers = {name: value for name, value in {**metrics, **timings}.items() if not isinstance(value, str)}
+    numbers = {name: value for name, value in {**metrics, **timings, **parts}.items() if not isinstance(value, str)}
     tracker.log_metrics(child, numbers, step=number)
     tracker.log_metrics(run_id, numbers, step=number)
     tracker.log_inputs(child, read_manifest(iteration.folder / MANIFEST_NAME).outputs[:3], context="iteration")
     tracker.log_file(child, iteration.folder / MANIFEST_NAME)
     tracker.end_run(child)
-    iteration.write_timings(timings)
+    iteration.write_timings({**timings, **parts, **_whole_time(session, timings)})
     row = {"iteration": number, **{name: metrics[name] for name in ("coverage/empirical", "interval/mean_width")}}
     show_table(f"iterations-{session.opened.folder.name}", [row], f"Iteration {number}")
     if session.plan.needs_judge:
@@ -116,6 +120,17 @@ def record_iteration(session: TrainingSession, number: int, run_id: str) -> dict
             "iteration %d: half of all pairs weigh less than %.4f; raise advantages.reference_width", number, weight
         )
     return metrics
+
+
+def _whole_time(session: TrainingSession, timings: Mapping[str, float]) -> dict[str, float]:
+    """Return the seconds since the iteration before, and those that no step of the library took: tasks and tracking."""
+    if not timings:
+        # Made by a sitting that was killed: nobody knows how long it took.
+        return {}
+    # The gate is the expectations' own time; all others are the library's.
+    own = math.fsum(seconds for name, seconds in timings.items() if name != "time/gate_s")
+    whole = session.lap()
+    return {"time/iteration_s": whole, "time/orchestration_s": whole - own}
 
 
 def unrecorded(session: TrainingSession) -> list[int]:

@@ -27,7 +27,7 @@ from benchmarks.training.workload import (
 from rangeline.advantages import compute_advantages
 from rangeline.policy.trainer import UpdateSettings
 from rangeline.policy.worker import PolicyWorker
-from rangeline.records import Advantages, RewardIntervals, RolloutSet, SamplingPlan
+from rangeline.records import Advantages, FinishReason, RewardIntervals, RolloutSet, SamplingPlan
 from rangeline.rollout.engine import EncodedPrompt
 
 VARIANTS: dict[str, dict[str, Any]] = {
@@ -35,6 +35,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "bf16": {"mixed_precision": "bf16", "sampler_dtype": "bfloat16"},
 }
 """Precisions; weights, optimiser, log-probs and loss are float32 in both."""
+_FINISHED: FinishReason = "length"
 
 
 def worker_of(variant: dict[str, Any], folder: str) -> PolicyWorker:
@@ -85,7 +86,7 @@ def compare(worker: PolicyWorker, workload: Workload, path: Path) -> dict[str, f
         prompt_token_ids_N=tuple(prompts),
         token_ids_N=tuple(completions),
         sampled_logprobs_N=tuple((-1.0,) * len(row) for row in completions),
-        finish_reason_N=("length",) * num,
+        finish_reason_N=(_FINISHED,) * num,
         policy_version=worker.policy_version,
     )
     advantages = Advantages(
@@ -109,13 +110,14 @@ def main() -> None:
     plan = SamplingPlan(group_size=workload.group_size, temperature=1.0, max_tokens=workload.max_tokens)
     start_mib = peak_mib()
     checked = compare(worker, workload, Path(sys.argv[5])) if len(sys.argv) > 5 else {}
-    step_seconds, sample_seconds, tokens = [], [], []
+    step_seconds, cpu_seconds, sample_seconds, tokens = [], [], [], []
     for iteration in range(workload.steps + 1):
-        start = time.perf_counter()
+        start, cpu_start = time.perf_counter(), time.process_time()
         rollouts = worker.generate(prompts, plan, iteration=iteration, purpose="policy")
         sampled = time.perf_counter()
         worker.update(worker.batch(rollouts, credit(rollouts), max_tokens=workload.max_tokens))
         step_seconds.append(time.perf_counter() - start)
+        cpu_seconds.append(time.process_time() - cpu_start)
         sample_seconds.append(sampled - start)
         tokens.append(sum(map(len, rollouts.token_ids_N)))
     write_side(
@@ -124,6 +126,7 @@ def main() -> None:
             versions=versions("torch", "transformers", "accelerate"),
             threads=torch.get_num_threads(),
             step_seconds=tuple(step_seconds[1:]),
+            cpu_seconds=tuple(cpu_seconds[1:]),
             sample_seconds=tuple(sample_seconds[1:]),
             tokens=tuple(tokens[1:]),
             peak_mib=peak_mib(),

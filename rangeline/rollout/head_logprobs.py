@@ -18,6 +18,8 @@ from torch.autograd.function import once_differentiable
 
 _TILE_ROWS = 16
 """Rows that pointwise work takes at once on a CPU, so that they stay in its cache."""
+_BLOCK_TOKENS = 4096
+"""Tokens of the vocabulary whose gradient is added at once."""
 
 
 def is_plain_linear(head: Any) -> bool:
@@ -58,7 +60,7 @@ def head_logprobs(
     if hidden_RH.dtype == torch.float64:
         precision = torch.float64
     values: tuple[Tensor, Tensor] = _HeadLogprobs.apply(
-        hidden_RH, head.weight, head.bias, target_R, factor, chunk_rows, precision
+        hidden_RH, head.weight, head.bias, target_R, (factor, chunk_rows, precision)
     )
     return values
 
@@ -71,10 +73,9 @@ class _HeadLogprobs(torch.autograd.Function):
         weight_VH: Tensor,
         bias_V: Tensor | None,
         target_R: Tensor,
-        factor: float,
-        chunk_rows: int,
-        precision: torch.dtype,
+        options: tuple[float, int, torch.dtype],
     ) -> tuple[Tensor, Tensor]:
+        factor, chunk_rows, precision = ctx.options = options
         ctx.set_materialize_grads(False)
         wide = torch.promote_types(precision, torch.float32)
         logprob_R = hidden_RH.new_empty(len(hidden_RH), dtype=wide)
@@ -86,7 +87,6 @@ class _HeadLogprobs(torch.autograd.Function):
                 rows = slice(start + first, start + first + len(scaled_tV))
                 logprob_R[rows], entropy_R[rows] = _statistics(scaled_tV, target_R[rows])
         ctx.save_for_backward(hidden_RH, weight_VH, bias_V, target_R, entropy_R)
-        ctx.options = (factor, chunk_rows, precision)
         return logprob_R, entropy_R
 
     @staticmethod
@@ -122,7 +122,8 @@ class _HeadLogprobs(torch.autograd.Function):
             grad_hidden_RH,
             None if grad_weight_VH is None else grad_weight_VH.to(weight_VH.dtype),
             None if grad_bias_V is None or bias_V is None else grad_bias_V.to(bias_V.dtype),
-            *(None,) * 4,
+            None,
+            None,
         )
 
 
@@ -156,9 +157,8 @@ def _tiles(logits_rV: Tensor, factor: float, wide: torch.dtype) -> Any:
 
 def _statistics(scaled_tV: Tensor, target_t: Tensor) -> tuple[Tensor, Tensor]:
     prob_tV = torch.softmax(scaled_tV, dim=-1)
-    top_t, place_t = scaled_tV.max(dim=-1)
-    # The largest probability is exp(top) over the sum of all: the sum's logarithm costs no pass of its own.
-    log_sum_t = top_t - prob_tV.gather(-1, place_t[:, None])[:, 0].log()
+    # The largest probability is exp(top) over the sum of all, so the sum's logarithm needs no pass over exponentials.
+    log_sum_t = scaled_tV.amax(dim=-1) - prob_tV.amax(dim=-1).log()
     logprob_t = scaled_tV.gather(-1, target_t[:, None])[:, 0] - log_sum_t
     mean_t = prob_tV.mul_(scaled_tV).sum(dim=-1)
     if bool(torch.isnan(mean_t).any()):
@@ -180,10 +180,13 @@ def _slopes(
     return slope_tV.scatter_add_(-1, target_t[:, None], grad_logprob_t[:, None])
 
 
-def _add_product(total: Tensor, left: Tensor, right: Tensor) -> None:
-    """Add a product to a float32 total: in place where precisions agree, else rounded once a chunk."""
-    with torch.autocast(total.device.type, enabled=False):
-        if left.dtype == total.dtype:
-            total.addmm_(left, right)
-        else:
-            total.add_(left @ right)
+def _add_product(total_VH: Tensor, left_Vr: Tensor, right_rH: Tensor) -> None:
+    """Add a product to a float32 total, in place where precisions agree, else rounded once a chunk."""
+    with torch.autocast(total_VH.device.type, enabled=False):
+        if left_Vr.dtype == total_VH.dtype:
+            total_VH.addmm_(left_Vr, right_rH)
+            return
+        # Block by block: a sum of two precisions converts the whole summand first.
+        for start in range(0, len(total_VH), _BLOCK_TOKENS):
+            rows = slice(start, start + _BLOCK_TOKENS)
+            total_VH[rows].add_(left_Vr[rows] @ right_rH)

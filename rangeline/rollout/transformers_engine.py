@@ -23,7 +23,7 @@ from rangeline.errors import RolloutError
 from rangeline.records import RolloutSet, SamplingPlan
 from rangeline.rollout.engine import EncodedPrompt, SampledRow, assemble, require_distinct
 from rangeline.rollout.pretrained import stop_ids
-from rangeline.rollout.token_logprobs import position_ids
+from rangeline.rollout.token_logprobs import logit_map, position_ids
 from rangeline.seeds import stream
 
 _COMPACT_SHARE = 0.75
@@ -191,12 +191,9 @@ def draw_tokens(logits_RV: Tensor, uniform_R: Tensor, temperature: float) -> tup
         if temperature not in (0.0, 1.0):
             scaled_tV.div_(temperature)
         prob_tV = torch.softmax(scaled_tV, dim=-1)
-        top_t, place_t = scaled_tV.max(dim=-1, keepdim=True)
         token_t1 = scaled_tV.argmax(dim=-1)[:, None] if temperature == 0 else _inverse_cdf(prob_tV, uniform_R[rows])
-        # The largest probability is exp(top) over the sum of all: the sum's logarithm costs no pass of its own.
-        log_sum_t1 = top_t - prob_tV.gather(-1, place_t).log()
         token_R[rows] = token_t1[:, 0]
-        logprob_R[rows] = (scaled_tV.gather(-1, token_t1) - log_sum_t1)[:, 0]
+        logprob_R[rows] = prob_tV.gather(-1, token_t1).log()[:, 0]
     return token_R, logprob_R
 
 
@@ -236,12 +233,14 @@ def next_logits(model: Any, ids_RL: Tensor, mask_RK: Tensor, cache: DynamicCache
     cache
         Keys and values of the K - L tokens before; grows in place.
     """
-    logits: Tensor = cached_forward(model, ids_RL, mask_RK, cache, logits_to_keep=1).logits[:, -1]
+    hidden_RLH = cached_forward(model.get_decoder(), ids_RL, mask_RK, cache).last_hidden_state
+    # Two dimensions: of three with gaps between rows, a matrix product would copy the head's weight for every row.
+    logits: Tensor = logit_map(model)(model.get_output_embeddings()(hidden_RLH[:, -1]))
     return logits
 
 
-def cached_forward(module: Any, ids_RL: Tensor, mask_RK: Tensor, cache: DynamicCache, **options: Any) -> Any:
-    """Return the output of a model, or of its decoder, on new tokens, and append these to the cache."""
+def cached_forward(module: Any, ids_RL: Tensor, mask_RK: Tensor, cache: DynamicCache) -> Any:
+    """Return the output of a decoder on new tokens, and append these to the cache."""
     # The keyword is `cache` from transformers 5.24 on.
     keyword = "cache" if "cache" in inspect.signature(module.forward).parameters else "past_key_values"
     return module(
@@ -250,7 +249,6 @@ def cached_forward(module: Any, ids_RL: Tensor, mask_RK: Tensor, cache: DynamicC
         position_ids=position_ids(mask_RK)[:, -ids_RL.shape[1] :],
         use_cache=True,
         **{keyword: cache},
-        **options,
     )
 
 
