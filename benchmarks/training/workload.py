@@ -137,14 +137,15 @@ def make_model(workload: Workload, folder: Path) -> None:
 
 
 def prompt_texts(workload: Workload) -> list[str]:
-    """Return the prompts of every step: 16 to 31 random words, or beginnings of stories."""
+    """Return the prompts of every step: 24 random words each, or beginnings of stories.
+
+    The random ones are of one length: TRL gives no positions with left-padded rows, so that a model of absolute
+    positions would be trained at other places than it was sampled at, and losses could not agree.
+    """
     if workload.source:
         return [_STORIES[i % len(_STORIES)] for i in range(workload.num_prompts)]
     rng = np.random.default_rng(SEED)
-    return [
-        " ".join(f"w{token}" for token in rng.integers(0, _GPT2_END, size=16 + i % 16))
-        for i in range(workload.num_prompts)
-    ]
+    return [" ".join(f"w{token}" for token in rng.integers(0, _GPT2_END, size=24)) for _ in range(workload.num_prompts)]
 
 
 def rewards(completions: Sequence[Sequence[int]]) -> list[float]:
