@@ -25,8 +25,9 @@ from transformers import DynamicCache
 from rangeline.errors import JudgeError
 from rangeline.records import ChatMessage
 from rangeline.rollout.pretrained import Pretrained, encode_prompt
+from rangeline.rollout.reading import cached_forward, left_padded
 from rangeline.rollout.token_logprobs import logit_map
-from rangeline.rollout.transformers_engine import cached_forward, context_length, evaluating, left_padded
+from rangeline.rollout.transformers_engine import context_length, evaluating
 
 Row = tuple[tuple[int, ...], tuple[tuple[int, ...], ...]]
 """Token ids of a question, and those of each reply."""

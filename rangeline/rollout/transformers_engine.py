@@ -9,7 +9,6 @@ policy's own; each prompt is read once and its key-value cache is repeated G tim
 Shapes: P prompts of a batch, G rollouts a prompt, R rows still being written, L prompt tokens, T tokens, V vocabulary.
 """
 
-import inspect
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -23,7 +22,8 @@ from rangeline.errors import RolloutError
 from rangeline.records import RolloutSet, SamplingPlan
 from rangeline.rollout.engine import EncodedPrompt, SampledRow, assemble, require_distinct
 from rangeline.rollout.pretrained import stop_ids
-from rangeline.rollout.token_logprobs import logit_map, position_ids
+from rangeline.rollout.reading import cached_forward, left_padded
+from rangeline.rollout.token_logprobs import logit_map
 from rangeline.seeds import stream
 
 _COMPACT_SHARE = 0.75
@@ -237,30 +237,6 @@ def next_logits(model: Any, ids_RL: Tensor, mask_RK: Tensor, cache: DynamicCache
     # Two dimensions: of three with gaps between rows, a matrix product would copy the head's weight for every row.
     logits: Tensor = logit_map(model)(model.get_output_embeddings()(hidden_RLH[:, -1]))
     return logits
-
-
-def cached_forward(module: Any, ids_RL: Tensor, mask_RK: Tensor, cache: DynamicCache) -> Any:
-    """Return the output of a decoder on new tokens, and append these to the cache."""
-    # The keyword is `cache` from transformers 5.24 on.
-    keyword = "cache" if "cache" in inspect.signature(module.forward).parameters else "past_key_values"
-    return module(
-        input_ids=ids_RL,
-        attention_mask=mask_RK,
-        position_ids=position_ids(mask_RK)[:, -ids_RL.shape[1] :],
-        use_cache=True,
-        **{keyword: cache},
-    )
-
-
-def left_padded(rows: Sequence[Sequence[int]], device: Any) -> tuple[Tensor, Tensor]:
-    """Return rows of token ids padded on the left with id 0, and their attention mask."""
-    width = max(len(row) for row in rows)
-    ids = torch.zeros((len(rows), width), dtype=torch.int64)
-    mask = torch.zeros_like(ids)
-    for i, row in enumerate(rows):
-        ids[i, width - len(row) :] = torch.tensor(row)
-        mask[i, width - len(row) :] = 1
-    return ids.to(device), mask.to(device)
 
 
 def context_length(model: Any) -> int | None:

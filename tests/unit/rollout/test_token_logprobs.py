@@ -5,7 +5,8 @@ import torch
 from transformers import AutoModelForCausalLM, CohereConfig, Gemma2Config, GraniteConfig, LlamaConfig
 
 from rangeline.errors import BadInputError
-from rangeline.rollout.token_logprobs import position_ids, token_logprobs
+from rangeline.rollout.reading import position_ids
+from rangeline.rollout.token_logprobs import token_logprobs
 
 SIZES = {
     "vocab_size": 40,
