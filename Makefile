@@ -43,8 +43,9 @@ bench-coverage: .venv/test.ok ## Coverage under shift: tables, plots, verdict (1
 bench-intervals: .venv/test.ok .venv-bench/ok ## Seconds and memory of weighted cutoffs beside peers
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.intervals.run
 
-bench-trl: .venv-trl/ok ## TRL's GRPOTrainer fed Range-GRPO advantages: same loss and gradient, or exit 1
+bench-trl: .venv/demo.ok .venv-trl/ok ## Beside TRL's GRPOTrainer: same loss and gradient, or exit 1; seconds and memory of a step
 	OMP_NUM_THREADS=1 PYTHONPATH=$(CURDIR) .venv-trl/bin/python -m benchmarks.trl_parity.run
+	$(BIN)/python -m benchmarks.training.run
 
 table1: .venv/demo.ok ## Nine methods, six designs, ten or five seeds: tables and curves (30 minutes, 2 cores)
 	$(BIN)/rangeline compare configs/compare/table1.yaml --copy-to benchmarks/results

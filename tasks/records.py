@@ -25,6 +25,13 @@ _FAINT_PAIR_WEIGHT = 0.02
 @task(name="start tracking", cache_policy=NO_CACHE, retries=2, retry_delay_seconds=2)
 def start_tracking(session: TrainingSession) -> str:
     """Open the run's tracking run, or go on in it; log settings, data sets and the scorer. Return its id."""
+    run_id = _tracking_run(session)
+    # Once a sitting, the libraries' own start included: no part of the first iteration.
+    logger.info("tracking started in %.1f s", session.lap())
+    return run_id
+
+
+def _tracking_run(session: TrainingSession) -> str:
     tracker, folder, place = Tracker.open(session.workspace.root), session.opened.folder, session.workspace
     key = f"{folder.name}-{json.loads((folder.root / 'run.json').read_text(encoding='utf-8'))['identity'][:16]}"
     run_id = tracker.find_run("rangeline.run", key)

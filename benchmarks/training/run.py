@@ -18,7 +18,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.training.workload import WORKLOADS, Workload, make_model, read_side
+from benchmarks.training.model_folders import make_model
+from benchmarks.training.workload import WORKLOADS, Workload, read_side
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "benchmarks" / "results"

@@ -6,21 +6,20 @@ every group has a signal and no side can leave rows out.
 """
 
 import json
+import resource
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
-from tokenizers import Tokenizer, models, pre_tokenizers
-from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 
 LEARNING_RATE = 1e-6
 SEED = 0
-_GPT2_VOCABULARY = 50_257
-_GPT2_END = 50_256
+NUM_WORDS = 50_256
+"""Words of the random model; one more token ends a text."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,44 +97,6 @@ class SideReport:
     """Numbers to compare between the sides on one batch, where asked."""
 
 
-def make_model(workload: Workload, folder: Path) -> None:
-    """Write the model folder of a workload: random weights and a tokenizer of words, or a packaged model."""
-    if workload.source:
-        # Rangeline converts packaged models; its cache keeps the result.
-        from rangeline.rollout.pretrained import load_pretrained
-        from rangeline.stages.workspace import model_cache
-
-        pretrained = load_pretrained(workload.source, cache_dir=model_cache())
-        pretrained.model.save_pretrained(folder)
-        pretrained.tokenizer.save_pretrained(folder)
-        return
-    torch.manual_seed(SEED)
-    # Dropout is off on both sides: it would make their losses differ.
-    config = GPT2Config(
-        vocab_size=_GPT2_VOCABULARY,
-        n_positions=256,
-        n_embd=256,
-        n_layer=4,
-        n_head=4,
-        resid_pdrop=0.0,
-        embd_pdrop=0.0,
-        attn_pdrop=0.0,
-        bos_token_id=_GPT2_END,
-        eos_token_id=_GPT2_END,
-    )
-    GPT2LMHeadModel(config).save_pretrained(folder)
-    words = {f"w{i}": i for i in range(_GPT2_END)} | {"<end>": _GPT2_END}
-    raw = Tokenizer(models.WordLevel(words, unk_token="<end>"))
-    raw.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    PreTrainedTokenizerFast(
-        tokenizer_object=raw,
-        pad_token="<end>",
-        eos_token="<end>",
-        unk_token="<end>",
-        clean_up_tokenization_spaces=False,
-    ).save_pretrained(folder)
-
-
 def prompt_texts(workload: Workload) -> list[str]:
     """Return the prompts of every step: 24 random words each, or beginnings of stories.
 
@@ -145,7 +106,7 @@ def prompt_texts(workload: Workload) -> list[str]:
     if workload.source:
         return [_STORIES[i % len(_STORIES)] for i in range(workload.num_prompts)]
     rng = np.random.default_rng(SEED)
-    return [" ".join(f"w{token}" for token in rng.integers(0, _GPT2_END, size=24)) for _ in range(workload.num_prompts)]
+    return [" ".join(f"w{token}" for token in rng.integers(0, NUM_WORDS, size=24)) for _ in range(workload.num_prompts)]
 
 
 def rewards(completions: Sequence[Sequence[int]]) -> list[float]:
@@ -155,15 +116,11 @@ def rewards(completions: Sequence[Sequence[int]]) -> list[float]:
 
 def versions(*packages: str) -> dict[str, str]:
     """Return the versions of Python and of some packages."""
-    from importlib.metadata import version
-
     return {"python": sys.version.split()[0], **{name: version(name) for name in packages}}
 
 
 def peak_mib() -> float:
     """Return the largest resident memory of this process so far, in MiB."""
-    import resource
-
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
