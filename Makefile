@@ -43,8 +43,9 @@ bench-coverage: .venv/test.ok ## Coverage under shift: tables, plots, verdict (1
 bench-intervals: .venv/test.ok .venv-bench/ok ## Seconds and memory of weighted cutoffs beside peers
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.intervals.run
 
-bench-trl: .venv-trl/ok ## TRL's GRPOTrainer fed Range-GRPO advantages: same loss and gradient, or exit 1
+bench-trl: .venv/demo.ok .venv-trl/ok ## Beside TRL's GRPOTrainer: same loss and gradient, or exit 1; seconds and memory of a step
 	OMP_NUM_THREADS=1 PYTHONPATH=$(CURDIR) .venv-trl/bin/python -m benchmarks.trl_parity.run
+	$(BIN)/python -m benchmarks.training.run
 
 bench-scaling: .venv/test.ok ## One and two processes, DDP and FSDP2, at the same work (3 minutes, 2 quiet cores)
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.scaling.run

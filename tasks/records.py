@@ -1,6 +1,8 @@
 """Tracking tasks of a training run: a parent run a flow, a child run an iteration, models by alias through gates."""
 
 import json
+import math
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +28,13 @@ _FAINT_PAIR_WEIGHT = 0.02
 @task(name="start tracking", cache_policy=NO_CACHE, retries=2, retry_delay_seconds=2)
 def start_tracking(session: TrainingSession) -> str:
     """Open the run's tracking run, or go on in it; log settings, data sets and the scorer. Return its id."""
+    run_id = _tracking_run(session)
+    # Once a sitting, the libraries' own start included: no part of the first iteration.
+    logger.info("tracking started in %.1f s", session.lap())
+    return run_id
+
+
+def _tracking_run(session: TrainingSession) -> str:
     tracker, folder, place = Tracker.open(session.workspace.root), session.opened.folder, session.workspace
     key = f"{folder.name}-{json.loads((folder.root / 'run.json').read_text(encoding='utf-8'))['identity'][:16]}"
     run_id = tracker.find_run("rangeline.run", key)
@@ -83,7 +92,9 @@ def record_iteration(session: TrainingSession, number: int, run_id: str) -> dict
     iteration = session.iteration(number)
     metrics = iteration.metrics()
     timings = {f"{TIMING}{name}": seconds for name, seconds in session.timings.items()}
+    parts = {f"{TIMING}update_{name}_s": seconds for name, seconds in session.update_parts.items()}
     session.timings.clear()
+    session.update_parts = {}
     tag = f"{run_id}-{number}"
     child = tracker.find_run("rangeline.iteration", tag)
     # What a killed sitting had logged of this iteration, or of its first making, stands already.
@@ -91,7 +102,7 @@ def record_iteration(session: TrainingSession, number: int, run_id: str) -> dict
     child = child or tracker.start_run(
         f"iteration {number}", kind="iteration", parent_run_id=run_id, tags={"rangeline.iteration": tag}
     )
-    numbers = {name: value for name, value in {**metrics, **timings}.items() if not isinstance(value, str)}
+    numbers = {name: value for name, value in {**metrics, **timings, **parts}.items() if not isinstance(value, str)}
     for target in (child, run_id):
         tracker.log_metrics(target, numbers, step=number, repeated=repeated)
     for row in iteration.steps():
@@ -103,7 +114,7 @@ def record_iteration(session: TrainingSession, number: int, run_id: str) -> dict
     tracker.log_inputs(child, read_manifest(iteration.folder / MANIFEST_NAME).outputs[:3], context="iteration")
     tracker.log_file(child, iteration.folder / MANIFEST_NAME)
     tracker.end_run(child)
-    iteration.write_timings(timings)
+    iteration.write_timings({**timings, **parts, **_whole_time(session, timings)})
     row = {"iteration": number, **{name: metrics[name] for name in ("coverage/empirical", "interval/mean_width")}}
     show_table(f"iterations-{session.opened.folder.name}", [row], f"Iteration {number}")
     if session.plan.needs_judge:
@@ -133,6 +144,17 @@ def record_iteration(session: TrainingSession, number: int, run_id: str) -> dict
             "iteration %d: half of all pairs weigh less than %.4f; raise advantages.reference_width", number, weight
         )
     return metrics
+
+
+def _whole_time(session: TrainingSession, timings: Mapping[str, float]) -> dict[str, float]:
+    """Return the seconds since the iteration before, and those that no step of the library took: tasks and tracking."""
+    if not timings:
+        # Made by a sitting that was killed: nobody knows how long it took.
+        return {}
+    # The gate is the expectations' own time; all others are the library's.
+    own = math.fsum(seconds for name, seconds in timings.items() if name != "time/gate_s")
+    whole = session.lap()
+    return {"time/iteration_s": whole, "time/orchestration_s": whole - own}
 
 
 def unrecorded(session: TrainingSession) -> list[int]:

@@ -215,8 +215,19 @@ def _time_chart(summary: RunSummary) -> Chart:
         known = [value for value in summary.column(metric.key) if value is not None]
         if metric.kind == "seconds" and known:
             bars.append((metric.label, math.fsum(known)))
-    note = "Sum over iterations; a part that was not measured has no bar."
+    note = "Sum over iterations; a part that was not measured has no bar. " + _orchestration_text(summary)
     return bar_chart("Time by part, whole run", bars, unit="s", note=note)
+
+
+def _orchestration_text(summary: RunSummary) -> str:
+    """Say which share of the measured iterations went to tasks, tracking and gates."""
+    pairs = zip(summary.column("time/orchestration_s"), summary.column("time/iteration_s"), strict=True)
+    known = [(part, whole) for part, whole in pairs if part is not None and whole is not None]
+    whole = math.fsum(whole for _, whole in known)
+    if not whole:
+        return "The share of orchestration was not measured."
+    share = report_text.share_text(math.fsum(part for part, _ in known) / whole)
+    return f"Orchestration (tasks, tracking, expectations) took {share} of {len(known)} iterations."
 
 
 def _iteration_tables(summary: RunSummary) -> list[tuple[str, list[str], list[list[str]]]]:

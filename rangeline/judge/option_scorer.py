@@ -23,8 +23,9 @@ from rangeline.errors import JudgeError
 from rangeline.judge.client import TOO_LONG, Answer, Gives, OptionRequest
 from rangeline.records import ChatMessage
 from rangeline.rollout.pretrained import Pretrained, encode_prompt
+from rangeline.rollout.reading import cached_forward, left_padded
 from rangeline.rollout.token_logprobs import logit_map
-from rangeline.rollout.transformers_engine import cached_forward, context_length, evaluating, left_padded, next_logits
+from rangeline.rollout.transformers_engine import context_length, evaluating
 
 Row = tuple[tuple[int, ...], tuple[tuple[int, ...], ...]]
 """Token ids of a question, and those of each reply."""
@@ -111,7 +112,7 @@ class ChoiceJudge:
         num_shared = next((i for i in range(num_shared) if first[i] != last[i]), num_shared)
         if num_shared:
             ids, mask = left_padded([first[:num_shared]], self._model.device)
-            next_logits(self._model, ids, mask, cache)
+            cached_forward(self._model.get_decoder(), ids, mask, cache)
         return num_shared, cache
 
     def _score_batch(self, batch: Sequence[Row], num_shared: int, shared: DynamicCache) -> list[tuple[float, ...]]:

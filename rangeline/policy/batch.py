@@ -260,9 +260,10 @@ def rows_with_loss(batch: PolicyBatch, *, keep_zero_advantage: bool) -> IntArray
 
 
 def micro_batches(batch: PolicyBatch, rows: Sequence[int] | IntArray, *, max_batch_tokens: int) -> list[IntArray]:
-    """Divide rows into micro-batches of like length, each within a budget of padded tokens.
+    """Divide rows into micro-batches, each within a budget of padded tokens.
 
-    Rows are sorted by length, then prompt id and sample number, so that the order of the batch changes nothing.
+    Rows are sorted by length, or, where fewer tokens are read so, by prompt, because the rows of a prompt that are
+    together share its reading. Ties go by prompt id and sample number, so that the order of the batch changes nothing.
 
     Parameters
     ----------
@@ -279,21 +280,36 @@ def micro_batches(batch: PolicyBatch, rows: Sequence[int] | IntArray, *, max_bat
         Row numbers of each micro-batch, longest rows first.
     """
     lengths_B = batch.lengths_B
-    ordered = sorted(
+    by_length = sorted(
         (int(i) for i in rows), key=lambda i: (-int(lengths_B[i]), batch.prompt_id_B[i], batch.sample_B[i])
     )
-    return group_by_length(ordered, lengths_B, max_batch_tokens=max_batch_tokens)
+    longest: dict[str, int] = {}
+    for i in by_length:
+        longest.setdefault(batch.prompt_id_B[i], int(lengths_B[i]))
+    by_prompt = sorted(by_length, key=lambda i: (-longest[batch.prompt_id_B[i]], batch.prompt_id_B[i]))
+    ways = [group_by_length(order, lengths_B, max_batch_tokens=max_batch_tokens) for order in (by_length, by_prompt)]
+    return min(ways, key=lambda groups: sum(_tokens_read(batch, lengths_B, group) for group in groups))
+
+
+def _tokens_read(batch: PolicyBatch, lengths_B: IntArray, group: IntArray) -> int:
+    """Return the padded tokens of a micro-batch when each of its prompts is read once."""
+    prompts_B = batch.loss_mask_BL[group].argmax(axis=1)
+    num_prompts = len({batch.prompt_id_B[i] for i in group})
+    rests_B = lengths_B[group] - prompts_B
+    return int(num_prompts * prompts_B.max() + len(group) * rests_B.max())
 
 
 def group_by_length(ordered: Sequence[int], lengths_B: IntArray, *, max_batch_tokens: int) -> list[IntArray]:
-    """Cut rows, given longest first, into groups whose padded size is within a budget of tokens."""
+    """Cut rows, in the order given, into groups whose rows times longest row are within a budget of tokens."""
     groups: list[list[int]] = []
+    longest = 0
     for i in ordered:
-        # The first row of a group is its longest, since rows come sorted.
-        if groups and (len(groups[-1]) + 1) * int(lengths_B[groups[-1][0]]) <= max_batch_tokens:
+        longest = max(longest, int(lengths_B[i]))
+        if groups and (len(groups[-1]) + 1) * longest <= max_batch_tokens:
             groups[-1].append(i)
         else:
             groups.append([i])
+            longest = int(lengths_B[i])
     return [np.array(group, dtype=np.int64) for group in groups]
 
 

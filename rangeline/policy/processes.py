@@ -180,6 +180,10 @@ class PolicyProcesses:
         steps = [{**step, "terms": ObjectiveTerms(**step["terms"])} for step in found.pop("by_step")]
         return UpdateReport(**found, by_step=tuple(StepReport(**step) for step in steps))
 
+    def take_part_seconds(self) -> dict[str, float]:
+        """Return the first process's seconds of the updates by part; see `PolicyWorker.take_part_seconds`."""
+        return dict(self._call_all({"call": "take_part_seconds"}))
+
     def supervised_step(self, rows: Sequence[SupervisedRow], *, learning_rate: float | None = None) -> SupervisedReport:
         """Take one supervised step; the policy version rises by one. See `policy.supervised.supervised_update`."""
         message = {"call": "supervised_step", "rows": list(rows), "learning_rate": learning_rate}

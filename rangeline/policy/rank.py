@@ -105,6 +105,10 @@ def _update(worker: PolicyWorker, message: Mapping[str, Any], _: object) -> Any:
     return worker.update(PolicyBatch(**batch))
 
 
+def _take_part_seconds(worker: PolicyWorker, _message: Mapping[str, Any], _: object) -> Any:
+    return worker.take_part_seconds()
+
+
 def _supervised_step(worker: PolicyWorker, message: Mapping[str, Any], _: object) -> Any:
     rows = [
         SupervisedRow(prompt_ids=tuple(row["prompt_ids"]), target_ids=tuple(row["target_ids"]))
@@ -128,6 +132,7 @@ def _export(worker: PolicyWorker, message: Mapping[str, Any], _: object) -> None
 _CALLS: Mapping[str, Callable[[PolicyWorker, Mapping[str, Any], Callable[[int, int], None]], Any]] = {
     "generate": _generate,
     "update": _update,
+    "take_part_seconds": _take_part_seconds,
     "supervised_step": _supervised_step,
     "save": _save,
     "restore": _restore,

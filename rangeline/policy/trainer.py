@@ -12,7 +12,7 @@ Shapes: B rows of a micro-batch, L prompt and completion tokens (padded).
 
 import math
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext
 from functools import partial
 from typing import Any, Self
@@ -33,6 +33,7 @@ from rangeline.policy.report import StepReport, report_update
 from rangeline.policy.report import UpdateReport as UpdateReport  # what an update returns
 from rangeline.policy.schedule import schedule_factor
 from rangeline.policy.settings import UpdateSettings as UpdateSettings  # found beside the trainer that they set
+from rangeline.policy.stopwatch import Stopwatch
 from rangeline.policy.world import World
 from rangeline.records import BoolArray
 from rangeline.rollout.token_logprobs import token_logprobs
@@ -81,6 +82,7 @@ class PolicyTrainer:
             )
             raise ConfigError(msg)
         self.settings = settings
+        self.stopwatch = Stopwatch()
         self._factor = schedule_factor(
             settings.schedule, warmup_steps=settings.warmup_steps, num_steps=settings.schedule_steps or 0
         )
@@ -118,13 +120,16 @@ class PolicyTrainer:
             When sampler and trainer differ by more than the settings allow; no step is taken.
         """
         started = time.perf_counter()
+        self.stopwatch.start()
         if not np.any(batch.advantage_B != 0) and not any(row.weight for row in batch.taught):
             return UpdateReport(skipped=True, num_rows=len(batch), seconds=time.perf_counter() - started)
         settings = self.settings
         parts = [PartLosses(self, part) for part in split_by_prompt(batch, settings.mini_batches)]
+        self.stopwatch.lap("prepare")
         if len(parts) > 1:
             for part in parts:
                 part.freeze_old()
+            self.stopwatch.lap("forward")
             require_small_mismatch(self._mismatch_of(parts), settings.max_mismatch)
         by_step = [
             self._take_step(part) for _ in range(settings.updates_per_batch) for part in parts if part.has_signal
@@ -208,7 +213,7 @@ class PolicyTrainer:
         """
         rate = self.learning_rate if learning_rate is None else learning_rate
         try:
-            self.world.add_gradients(iter(losses), num_losses, self._idle_loss)
+            self.world.add_gradients(self._timed(losses), num_losses, self._idle_loss)
             if before is not None:
                 before()
             for group in self.optimizer.param_groups:
@@ -219,7 +224,16 @@ class PolicyTrainer:
                 raise NonFiniteError(msg)
         finally:
             self.optimizer.zero_grad(set_to_none=True)
+            self.stopwatch.lap("optimizer")
         return norm
+
+    def _timed(self, losses: Iterable[Tensor]) -> Iterator[Tensor]:
+        """Give the losses on, and add up the seconds of making them and of what is done with them."""
+        self.stopwatch.start()
+        for loss in losses:
+            self.stopwatch.lap("forward")
+            yield loss
+            self.stopwatch.lap("backward")
 
     def logprobs(self, tokens: TokenTensors, *, model: Any | None = None) -> tuple[Tensor, Tensor]:
         """Return log-probs and entropies at the loss mask, in the precision and temperature of the update.

@@ -319,6 +319,10 @@ class PolicyWorker:
         self._refresh_sampler()
         return saved
 
+    def take_part_seconds(self) -> dict[str, float]:
+        """Return the seconds of the updates since the last call by part: prepare, forward, backward, optimizer."""
+        return self._trainer.stopwatch.take()
+
     def close(self) -> None:
         """Let go of model and optimiser; the worker cannot be used afterwards."""
         self._trainer.close()

@@ -20,7 +20,8 @@ from transformers import DynamicCache
 
 from rangeline.errors import BadInputError, RolloutError
 from rangeline.records import RolloutSet
-from rangeline.rollout.transformers_engine import cached_forward, context_length, evaluating, left_padded
+from rangeline.rollout.reading import cached_forward, left_padded
+from rangeline.rollout.transformers_engine import context_length, evaluating
 
 HiddenArray = NDArray[np.float32]
 _Texts = dict[tuple[int, ...], dict[tuple[int, ...], int]]

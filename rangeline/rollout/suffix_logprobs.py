@@ -22,8 +22,9 @@ from torch import Tensor
 from transformers import DynamicCache
 
 from rangeline.records import FloatArray
-from rangeline.rollout.token_logprobs import logit_map, position_ids
-from rangeline.rollout.transformers_engine import cached_forward, context_length, evaluating, left_padded
+from rangeline.rollout.reading import cached_forward, left_padded, position_ids
+from rangeline.rollout.token_logprobs import logit_map
+from rangeline.rollout.transformers_engine import context_length, evaluating
 
 _CHUNK_ROWS = 512
 """Scored tokens a pass through the head; bounds the memory at this times V."""

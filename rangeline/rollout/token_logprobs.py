@@ -4,8 +4,8 @@ Computes log p(token_t | tokens_<t) and the entropy of that distribution at one 
 The formula is log-softmax of the language-model head's logits over the temperature, taken at the token.
 Nothing is divided: values are per token, and callers choose their own normaliser.
 No method is followed and nothing is left out; rows go through the head in chunks that are computed again in the
-backward pass, because logits of a whole batch are larger than everything else a training step holds. Rows that read the
-same tokens are read once.
+backward pass, because logits of a whole batch are larger than everything else a training step holds: a plain linear
+head by `head_logprobs`, any other by calling it. Prompts that repeat are read once (`prefix_sharing`).
 
 Shapes: B rows, L tokens (prompt, completion and padding), R kept tokens, H hidden size, V vocabulary.
 """
@@ -18,22 +18,8 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from rangeline.errors import BadInputError
-
-
-def position_ids(attention_mask_BL: Tensor) -> Tensor:
-    """Return the position of each token among the attended ones, 0 on padding before the first.
-
-    Parameters
-    ----------
-    attention_mask_BL
-        1 (or True) on real tokens, 0 on padding, which may lie on either side.
-
-    Returns
-    -------
-    Tensor
-        int64, [B, L].
-    """
-    return (attention_mask_BL.long().cumsum(dim=-1) - 1).clamp(min=0)
+from rangeline.rollout.head_logprobs import head_logprobs, is_plain_linear
+from rangeline.rollout.prefix_sharing import hidden_before
 
 
 def token_logprobs(
@@ -43,7 +29,7 @@ def token_logprobs(
     keep_mask_BL: Tensor,
     *,
     temperature: float = 1.0,
-    chunk_rows: int = 512,
+    chunk_rows: int = 256,
     with_entropy: bool = False,
 ) -> tuple[Tensor, Tensor]:
     """Return log-probability and entropy of every kept token, 0 elsewhere.
@@ -84,10 +70,17 @@ def token_logprobs(
     """
     keep_BL = keep_mask_BL.bool()
     _check(token_ids_BL, attention_mask_BL, keep_BL, temperature=temperature, chunk_rows=chunk_rows)
-    hidden_RH = _hidden_before(model, token_ids_BL, attention_mask_BL, keep_BL)
+    hidden_RH = hidden_before(model, token_ids_BL, attention_mask_BL, keep_BL)
     target_R = token_ids_BL[keep_BL]
 
     head, finish = model.get_output_embeddings(), logit_map(model)
+    scale, cap = _scale_and_cap(model)
+    if is_plain_linear(head) and not cap:
+        logprob_R, entropy_R = head_logprobs(
+            head, hidden_RH, target_R, factor=scale / temperature, chunk_rows=chunk_rows
+        )
+        kept_entropy_R = entropy_R if with_entropy else entropy_R.detach()
+        return _scatter([logprob_R.float()], keep_BL), _scatter([kept_entropy_R.float()], keep_BL)
 
     def chunk(hidden: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
         return _of_rows(finish(head(hidden)), target, temperature, with_entropy)
@@ -101,24 +94,6 @@ def token_logprobs(
         logprobs.append(logprob)
         entropies.append(entropy)
     return _scatter(logprobs, keep_BL), _scatter(entropies, keep_BL)
-
-
-def _hidden_before(model: Any, token_ids_BL: Tensor, attention_mask_BL: Tensor, keep_BL: Tensor) -> Tensor:
-    """Return the hidden state that each kept token is predicted from, rows in order; equal rows are read once."""
-    # The last token predicts nothing that is asked for: rollouts of one token each read their prompt alone.
-    end = max(keep_BL.shape[1] - 1, 1)
-    ids_BL, mask_BL = token_ids_BL[:, :end], attention_mask_BL[:, :end]
-    both = torch.cat([ids_BL, mask_BL.to(ids_BL.dtype)], dim=1)
-    distinct, source_B = torch.unique(both, dim=0, return_inverse=True)
-    if len(distinct) < len(both):
-        ids_BL, mask_BL = distinct[:, :end], distinct[:, end:]
-    else:
-        source_B = torch.arange(len(both), device=both.device)
-    hidden_ULH = model.get_decoder()(
-        input_ids=ids_BL, attention_mask=mask_BL, position_ids=position_ids(mask_BL), use_cache=False
-    ).last_hidden_state
-    row_R, place_R = keep_BL[:, 1:].nonzero(as_tuple=True)
-    return hidden_ULH[source_B[row_R], place_R]
 
 
 def _of_rows(logits_RV: Tensor, target_R: Tensor, temperature: float, with_entropy: bool) -> tuple[Tensor, Tensor]:
@@ -139,15 +114,19 @@ def _scatter(values: list[Tensor], keep_BL: Tensor) -> Tensor:
 
 def logit_map(model: Any) -> Callable[[Tensor], Tensor]:
     """Return what the model does to the products of its head: nothing, a scale, or a cap."""
-    config = model.config.get_text_config()
-    scale = float(getattr(config, "logit_scale", None) or 1.0) / float(getattr(config, "logits_scaling", None) or 1.0)
-    cap = getattr(config, "final_logit_softcapping", None)
+    scale, cap = _scale_and_cap(model)
 
     def finish(logits: Tensor) -> Tensor:
         scaled = logits if scale == 1.0 else logits * scale
         return torch.tanh(scaled / cap) * cap if cap else scaled
 
     return finish
+
+
+def _scale_and_cap(model: Any) -> tuple[float, float | None]:
+    config = model.config.get_text_config()
+    scale = float(getattr(config, "logit_scale", None) or 1.0) / float(getattr(config, "logits_scaling", None) or 1.0)
+    return scale, getattr(config, "final_logit_softcapping", None)
 
 
 def _check(

@@ -9,7 +9,6 @@ policy's own; each prompt is read once and its key-value cache is repeated G tim
 Shapes: P prompts of a batch, G rollouts a prompt, R rows still being written, L prompt tokens, T tokens, V vocabulary.
 """
 
-import inspect
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -23,11 +22,16 @@ from rangeline.errors import RolloutError
 from rangeline.records import RolloutSet, SamplingPlan
 from rangeline.rollout.engine import EncodedPrompt, SampledRow, assemble, require_distinct
 from rangeline.rollout.pretrained import stop_ids
-from rangeline.rollout.token_logprobs import position_ids
+from rangeline.rollout.reading import cached_forward, left_padded
+from rangeline.rollout.token_logprobs import logit_map
 from rangeline.seeds import stream
 
 _COMPACT_SHARE = 0.75
 """Finished rows leave the batch once no more than this share of it is unfinished: dropping rows copies the cache."""
+_TILE_ROWS = 16
+"""Rows that a draw takes at once on a CPU, so that they stay in its cache."""
+_BLOCK_TOKENS = 256
+"""Tokens whose mass is summed before the search: only one block a row is cumulated token by token."""
 
 
 class TransformersEngine:
@@ -177,16 +181,42 @@ def draw_tokens(logits_RV: Tensor, uniform_R: Tensor, temperature: float) -> tup
         int64 tokens and float32 log-probabilities at the temperature (at 1 where it is 0); a log-probability is
         NaN where the row's logits hold a NaN or +infinity, or only -infinity.
     """
-    logprob_RV = torch.log_softmax(logits_RV.float() / (temperature or 1.0), dim=-1)
-    if temperature == 0:
-        token_R = logprob_RV.argmax(dim=-1)
-    else:
-        cdf_RV = logprob_RV.exp().cumsum(dim=-1, dtype=torch.float64)
-        total_R = cdf_RV[:, -1]
-        # u * total may round up to total, and no token lies above it.
-        wanted_R = torch.minimum(uniform_R * total_R, torch.nextafter(total_R, torch.zeros_like(total_R)))
-        token_R = torch.searchsorted(cdf_RV, wanted_R[:, None], right=True)[:, 0].clamp(max=logits_RV.shape[-1] - 1)
-    return token_R, logprob_RV.gather(-1, token_R[:, None])[:, 0]
+    token_R = torch.empty(len(logits_RV), dtype=torch.int64, device=logits_RV.device)
+    logprob_R = torch.empty(len(logits_RV), device=logits_RV.device)
+    step = _TILE_ROWS if logits_RV.device.type == "cpu" else len(logits_RV)
+    buffer_tV = torch.empty((step, logits_RV.shape[-1]), device=logits_RV.device)
+    for first in range(0, len(logits_RV), step):
+        rows = slice(first, first + step)
+        scaled_tV = buffer_tV[: len(logits_RV[rows])].copy_(logits_RV[rows])
+        if temperature not in (0.0, 1.0):
+            scaled_tV.div_(temperature)
+        prob_tV = torch.softmax(scaled_tV, dim=-1)
+        token_t1 = scaled_tV.argmax(dim=-1)[:, None] if temperature == 0 else _inverse_cdf(prob_tV, uniform_R[rows])
+        token_R[rows] = token_t1[:, 0]
+        logprob_R[rows] = prob_tV.gather(-1, token_t1).log()[:, 0]
+    return token_R, logprob_R
+
+
+def _inverse_cdf(prob_tV: Tensor, uniform_t: Tensor) -> Tensor:
+    """Return min{v : F(v) > u} of each row as a column: the block of tokens first, then the token inside it."""
+    num_tokens = prob_tV.shape[-1]
+    blocks_tVK = torch.nn.functional.pad(prob_tV, (0, -num_tokens % _BLOCK_TOKENS)).unflatten(-1, (-1, _BLOCK_TOKENS))
+    block_t1, rest_t1 = _first_above(blocks_tVK.sum(dim=-1), uniform_t[:, None], is_share=True)
+    inside_tK = blocks_tVK.gather(1, block_t1[:, :, None].expand(-1, 1, _BLOCK_TOKENS))[:, 0]
+    place_t1, _ = _first_above(inside_tK, rest_t1, is_share=False)
+    return (block_t1 * _BLOCK_TOKENS + place_t1).clamp(max=num_tokens - 1)
+
+
+def _first_above(mass_tK: Tensor, wanted_t1: Tensor, *, is_share: bool) -> tuple[Tensor, Tensor]:
+    """Return the first place whose cumulated mass exceeds what is wanted, and how much is wanted of that place."""
+    cdf_tK = mass_tK.cumsum(dim=-1, dtype=torch.float64)
+    total_t1 = cdf_tK[:, -1:]
+    # u * total may round up to total, and no token lies above it.
+    least_t1 = torch.nextafter(total_t1, torch.zeros_like(total_t1))
+    wanted_t1 = torch.minimum(wanted_t1 * total_t1 if is_share else wanted_t1, least_t1)
+    place_t1 = torch.searchsorted(cdf_tK, wanted_t1, right=True).clamp(max=mass_tK.shape[-1] - 1)
+    before_t1 = cdf_tK.gather(-1, place_t1) - mass_tK.gather(-1, place_t1)
+    return place_t1, (wanted_t1 - before_t1).clamp(min=0)
 
 
 def next_logits(model: Any, ids_RL: Tensor, mask_RK: Tensor, cache: DynamicCache) -> Tensor:
@@ -203,33 +233,10 @@ def next_logits(model: Any, ids_RL: Tensor, mask_RK: Tensor, cache: DynamicCache
     cache
         Keys and values of the K - L tokens before; grows in place.
     """
-    logits: Tensor = cached_forward(model, ids_RL, mask_RK, cache, logits_to_keep=1).logits[:, -1]
+    hidden_RLH = cached_forward(model.get_decoder(), ids_RL, mask_RK, cache).last_hidden_state
+    # Two dimensions: of three with gaps between rows, a matrix product would copy the head's weight for every row.
+    logits: Tensor = logit_map(model)(model.get_output_embeddings()(hidden_RLH[:, -1]))
     return logits
-
-
-def cached_forward(module: Any, ids_RL: Tensor, mask_RK: Tensor, cache: DynamicCache, **options: Any) -> Any:
-    """Return the output of a model, or of its decoder, on new tokens, and append these to the cache."""
-    # The keyword is `cache` from transformers 5.24 on.
-    keyword = "cache" if "cache" in inspect.signature(module.forward).parameters else "past_key_values"
-    return module(
-        input_ids=ids_RL,
-        attention_mask=mask_RK,
-        position_ids=position_ids(mask_RK)[:, -ids_RL.shape[1] :],
-        use_cache=True,
-        **{keyword: cache},
-        **options,
-    )
-
-
-def left_padded(rows: Sequence[Sequence[int]], device: Any) -> tuple[Tensor, Tensor]:
-    """Return rows of token ids padded on the left with id 0, and their attention mask."""
-    width = max(len(row) for row in rows)
-    ids = torch.zeros((len(rows), width), dtype=torch.int64)
-    mask = torch.zeros_like(ids)
-    for i, row in enumerate(rows):
-        ids[i, width - len(row) :] = torch.tensor(row)
-        mask[i, width - len(row) :] = 1
-    return ids.to(device), mask.to(device)
 
 
 def context_length(model: Any) -> int | None:

@@ -73,6 +73,10 @@ class TrainingSession:
     ) -> None:
         self.workspace, self.config, self.progress = workspace, config, progress
         self.timings: dict[str, float] = {}
+        """Seconds of the current iteration's steps."""
+        self.update_parts: dict[str, float] = {}
+        """Seconds of the parts of its update."""
+        self._lap_started = time.monotonic()
         self._known = Known()
         self._latest: Iteration | None = None
         self.plan = plan_rewards(config)
@@ -123,6 +127,7 @@ class TrainingSession:
             self.judge = open_judge(self.workspace, self.config.judge, trust_remote_code=trust)
             if self.remaining:
                 self._require_same_judge("start")
+        self._lap_started = time.monotonic()
         return self
 
     def __exit__(
@@ -162,6 +167,12 @@ class TrainingSession:
                 yield
         finally:
             self.timings[name] = self.timings.get(name, 0.0) + time.monotonic() - start
+
+    def lap(self) -> float:
+        """Return the seconds since the last call, or since the models were loaded."""
+        now = time.monotonic()
+        passed, self._lap_started = now - self._lap_started, now
+        return passed
 
     def sample(self, number: int) -> None:
         """Step 1: rollouts of every share."""
@@ -259,6 +270,7 @@ class TrainingSession:
                 )
                 raise NoSignalError(msg)
             iteration.update(self.worker, self.progress)
+            self.update_parts = self.worker.take_part_seconds()
         with self.timed("measure_s"):
             self._measure(iteration)
         with self.timed("save_s"):

@@ -16,7 +16,8 @@ from rangeline.judge.rubric import parse_rubric
 from rangeline.records import RolloutSet, SamplingPlan
 from rangeline.rollout.engine import EncodedPrompt
 from rangeline.rollout.pretrained import Pretrained
-from rangeline.rollout.token_logprobs import position_ids, token_logprobs
+from rangeline.rollout.reading import position_ids
+from rangeline.rollout.token_logprobs import token_logprobs
 from rangeline.rollout.transformers_engine import TransformersEngine
 
 PROMPTS = tuple(

@@ -130,3 +130,17 @@ def test_no_rollout_is_refused():
     """An empty iteration is an error, not an empty update."""
     with pytest.raises(BadInputError, match="must hold at least one row; got 0"):
         build_batch(rollouts((), ()), advantages((), ()), pad_id=0, max_tokens=2)
+
+
+def test_rows_of_a_prompt_share_a_micro_batch_where_its_reading_is_saved():
+    """With prompts far longer than completions rows go by prompt, and by length where completions are longer."""
+    ids, lengths = ("a", "b", "a", "b"), (4, 4, 1, 1)
+
+    def parts(prompt_length):
+        prompts = {"a": tuple(range(prompt_length)), "b": tuple(range(1, prompt_length + 1))}
+        drawn = rollouts(ids, lengths, prompts=[prompts[name] for name in ids])
+        made = build_batch(drawn, advantages(ids, (1.0,) * 4), pad_id=0, max_tokens=4)
+        return [index.tolist() for index in micro_batches(made, range(4), max_batch_tokens=2 * (prompt_length + 4))]
+
+    assert [[0, 2], [1, 3]] == parts(30)
+    assert [[0, 1], [2, 3]] == parts(1)

@@ -5,7 +5,8 @@ import torch
 from transformers import AutoModelForCausalLM, CohereConfig, Gemma2Config, GraniteConfig, LlamaConfig
 
 from rangeline.errors import BadInputError
-from rangeline.rollout.token_logprobs import position_ids, token_logprobs
+from rangeline.rollout.reading import position_ids
+from rangeline.rollout.token_logprobs import token_logprobs
 
 SIZES = {
     "vocab_size": 40,
@@ -112,3 +113,17 @@ def test_equal_rows_have_equal_values_and_every_gradient():
         alone.sum().backward()
     for a, b in zip(together.parameters(), apart.parameters(), strict=True):
         torch.testing.assert_close(a.grad, b.grad, atol=1e-5, rtol=1e-4)
+
+
+def test_a_wrapped_head_gives_what_a_plain_one_gives():
+    """A head with a hook is called, a plain one is read: same values, same gradient."""
+    results = []
+    for is_hooked in (False, True):
+        model = model_of(LlamaConfig(**SIZES))
+        if is_hooked:
+            model.lm_head.register_forward_hook(lambda module, inputs, output: output)
+        logprob, entropy = token_logprobs(model, IDS, MASK, KEEP, temperature=0.7, with_entropy=True)
+        (logprob.sum() + entropy.sum()).backward()
+        results.append([logprob, entropy, *(p.grad for p in model.parameters() if p.grad is not None)])
+    for plain, hooked in zip(*results, strict=True):
+        torch.testing.assert_close(plain, hooked, atol=1e-5, rtol=1e-5)

@@ -94,3 +94,34 @@ def test_draws_invert_the_cumulated_probabilities():
     token, logprob = draw_tokens(logits, uniform, 1.0)
     assert [0, 1, 1, 3, 3] == token.tolist()
     torch.testing.assert_close(torch.tensor([0.25, 0.5, 0.5, 0.25, 0.25]).log(), logprob)
+
+
+@pytest.mark.parametrize("size", [5, 256, 700])
+@pytest.mark.parametrize("temperature", [1.0, 0.5])
+def test_draws_equal_a_search_in_the_whole_cumulated_distribution(size, temperature):
+    """Searching the block first finds the token that a float64 sum over all tokens finds, with its log-probability."""
+    generator = torch.Generator().manual_seed(size)
+    logits = 3 * torch.randn(40, size, generator=generator)
+    logits[:, ::3] = -torch.inf
+    uniform = torch.rand(40, generator=generator, dtype=torch.float64)
+    exact = torch.softmax(logits.double() / temperature, dim=-1)
+    expected = torch.searchsorted(exact.cumsum(dim=-1), uniform[:, None], right=True)
+    token, logprob = draw_tokens(logits, uniform, temperature)
+    assert expected[:, 0].tolist() == token.tolist()
+    torch.testing.assert_close(exact.gather(-1, expected).log()[:, 0].float(), logprob, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("u", [0.0, 1 - 2**-53])
+def test_the_ends_of_the_unit_interval_fall_on_possible_tokens(u):
+    """The least and the largest draw take the first and the last token that has any mass, blocks of none apart."""
+    logits = torch.full((1, 1000), -torch.inf)
+    logits[0, [300, 600]] = 0.0
+    token, _ = draw_tokens(logits, torch.tensor([u], dtype=torch.float64), 1.0)
+    assert [600 if u else 300] == token.tolist()
+
+
+def test_zero_temperature_takes_the_first_of_the_most_likely():
+    """Of equal logits the first is taken, and its log-probability is that of temperature 1."""
+    token, logprob = draw_tokens(torch.tensor([[0.0, 2.0, 2.0]]), torch.zeros(1, dtype=torch.float64), 0.0)
+    assert [1] == token.tolist()
+    torch.testing.assert_close(torch.log_softmax(torch.tensor([0.0, 2.0, 2.0]), -1)[1:2], logprob)
