@@ -13,7 +13,9 @@
     │   └── ModelLoadError                a model, tokenizer or rubric cannot be loaded
     ├── JudgeError (RuntimeError)         the judge gave nothing usable
     ├── RolloutError (RuntimeError)       the policy could not be sampled
-    │   └── StaleWeightsError             an engine holds other weights than the trainer
+    │   ├── StaleWeightsError             an engine holds other weights than the trainer
+    │   ├── WeightSyncError               an engine could not take the trainer's weights
+    │   └── EngineDiedError               a sampling server is gone
     ├── NoSignalError (RuntimeError)      every advantage of an iteration is zero
     │   └── NothingKeptError              a reward filter left no prompt, however many were drawn
     ├── OverlapError (RuntimeError)       source and target states hardly overlap
@@ -81,6 +83,26 @@ class RolloutError(RangelineError, RuntimeError):
 
 class StaleWeightsError(RolloutError):
     """An engine holds other weights than the trainer; sync it again before sampling."""
+
+
+class WeightSyncError(RolloutError):
+    """An engine could not take the trainer's weights and waits, paused; sync a complete checkpoint again.
+
+    Parameters
+    ----------
+    message
+        What the person reads.
+    state
+        Name of the state the engine is left in, such as 'update refused' or 'update broken'.
+    """
+
+    def __init__(self, message: str, *, state: str = "update failed") -> None:
+        super().__init__(message)
+        self.state = state
+
+
+class EngineDiedError(RolloutError):
+    """A sampling server is gone; the same command starts it again and goes on from the last checkpoint."""
 
 
 class NoSignalError(RangelineError, RuntimeError):

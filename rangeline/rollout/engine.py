@@ -87,6 +87,24 @@ def require_distinct(prompts: Sequence[EncodedPrompt]) -> None:
         seen.add(prompt.prompt_id)
 
 
+def require_room(prompts: Sequence[EncodedPrompt], max_tokens: int, context: int | None) -> None:
+    """Raise unless every prompt and its completion fit the model's context; None means any length fits.
+
+    Raises
+    ------
+    RolloutError
+        If one does not; the message names it.
+    """
+    for prompt in prompts:
+        if context is not None and len(prompt.token_ids) + max_tokens > context:
+            msg = (
+                f"'token_ids' and 'max_tokens' must fit the model's context of {context}; got "
+                f"{len(prompt.token_ids)} + {max_tokens} (prompt '{prompt.prompt_id}'). "
+                "Shorten the prompt or lower max_tokens."
+            )
+            raise RolloutError(msg)
+
+
 def assemble(
     prompts: Sequence[EncodedPrompt], rows_of: Mapping[str, Sequence[SampledRow]], policy_version: int
 ) -> RolloutSet:
