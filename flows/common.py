@@ -9,6 +9,7 @@ from rangeline.config import (
     ObjectiveConfig,
     OverlapConfig,
     PipelineConfig,
+    RolloutConfig,
     Section,
     TrainConfig,
 )
@@ -26,6 +27,7 @@ class TrainRequest(DataRequest):
 
     run: str | None = Field(None, description="Name of the run; empty: made from the settings, so a repeat resumes")
     train: TrainConfig = TrainConfig()
+    rollout: RolloutConfig = RolloutConfig()
     reward: RewardConfig = RewardConfig()
     intervals: IntervalConfig = IntervalConfig()
     advantages: AdvantageConfig = AdvantageConfig()
@@ -35,5 +37,5 @@ class TrainRequest(DataRequest):
 
     def over(self, config: PipelineConfig) -> PipelineConfig:
         """Return the workspace's settings with this request's sections in place."""
-        names = ("train", "reward", "intervals", "advantages", "objective", "coverage", "overlap")
+        names = ("train", "rollout", "reward", "intervals", "advantages", "objective", "coverage", "overlap")
         return config.model_copy(update={name: getattr(self, name) for name in names})

@@ -28,6 +28,12 @@
 Messages follow one form: the thing, the rule, the value, the place, the next step.
 """
 
+from typing import Literal
+
+
+SyncFailure = Literal["update refused", "update broken", "update failed", "unusable"]
+"""How an engine can fail to take weights: nothing was changed, half was, something else went wrong, or it never can."""
+
 
 class RangelineError(Exception):
     """Base of every error that Rangeline raises on purpose; the CLI prints its text and no traceback."""
@@ -93,10 +99,10 @@ class WeightSyncError(RolloutError):
     message
         What the person reads.
     state
-        Name of the state the engine is left in, such as 'update refused' or 'update broken'.
+        Name of the state the engine is left in.
     """
 
-    def __init__(self, message: str, *, state: str = "update failed") -> None:
+    def __init__(self, message: str, *, state: SyncFailure = "update failed") -> None:
         super().__init__(message)
         self.state = state
 

@@ -19,7 +19,7 @@ from rangeline.policy.checkpoint import load_checkpoint, read_state, save_checkp
 from rangeline.policy.supervised import ChoiceRow, SupervisedReport, SupervisedRow, choice_update, supervised_update
 from rangeline.policy.trainer import PolicyTrainer, UpdateReport, UpdateSettings
 from rangeline.records import Advantages, RolloutSet, SamplingPlan
-from rangeline.rollout.engine import EncodedPrompt
+from rangeline.rollout.engine import EncodedPrompt, RolloutEngine
 from rangeline.rollout.pretrained import Pretrained, load_pretrained
 from rangeline.rollout.transformers_engine import TransformersEngine
 
@@ -84,6 +84,8 @@ class PolicyWorker:
         self._prompts_per_batch = prompts_per_batch
         self._trainer = PolicyTrainer(model, settings, reference=reference, cpu=cpu, num_processes=num_processes)
         self._sampler = self._trainer.model if sampler is None else sampler.to(self._trainer.device)
+        self.engine: RolloutEngine | None = None
+        """Engine that samples in place of the model in this process; it must follow `policy_version` by itself."""
 
     @classmethod
     def load(
@@ -175,7 +177,7 @@ class PolicyWorker:
         RolloutError
             When a prompt cannot be sampled.
         """
-        engine = TransformersEngine(
+        engine: RolloutEngine = self.engine or TransformersEngine(
             self._sampler,
             self.tokenizer,
             policy_version=self.policy_version,

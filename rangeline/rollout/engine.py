@@ -34,8 +34,10 @@ class SampledRow:
 class RolloutEngine(Protocol):
     """Samples G completions of each prompt from one version of the policy."""
 
-    policy_version: int
-    """Version of the weights the engine holds."""
+    @property
+    def policy_version(self) -> int:
+        """Version of the weights the engine holds."""
+        ...
 
     def generate(
         self,

@@ -22,6 +22,8 @@ from rangeline.seeds import seed_of
 _SEED_BITS = 62
 """vLLM takes signed 64-bit seeds; the last rollout's must fit too."""
 _THREADS = 64
+MOST_AT_ONCE = 64
+"""Rollouts of one request; vLLM refuses more than it can write at once (`--max-num-seqs`)."""
 
 
 class VllmEngine:
@@ -113,22 +115,30 @@ class VllmEngine:
     def _group(self, prompt: EncodedPrompt, plan: SamplingPlan, keys: tuple[int, str, int]) -> list[SampledRow]:
         # One greedy completion is all there is, and vLLM refuses to write it more than once.
         size = 1 if plan.temperature == 0 else plan.group_size
+        seed = group_seed(*keys, prompt.prompt_id, group_size=plan.group_size)
+        rows: list[SampledRow] = []
+        for first in range(0, size, MOST_AT_ONCE):
+            count = min(MOST_AT_ONCE, size - first)
+            rows += self._part(prompt, plan, seed + first, count)
+        return rows * (plan.group_size // size)
+
+    def _part(self, prompt: EncodedPrompt, plan: SamplingPlan, seed: int, count: int) -> list[SampledRow]:
+        """Return the rollouts of seeds `seed`, `seed + 1` and so on."""
         reply = self.client.generate(
             prompt.token_ids,
             where=f"prompt '{prompt.prompt_id}'",
-            n=size,
+            n=count,
             temperature=plan.temperature,
             max_tokens=plan.max_tokens,
-            seed=group_seed(*keys, prompt.prompt_id, group_size=plan.group_size),
+            seed=seed,
             stop_token_ids=self._stop_ids,
             logprobs=0,
         )
         choices = sorted(reply["choices"], key=lambda choice: int(choice["index"]))
-        if len(choices) != size:
-            msg = f"A group must have {size} rollouts; got {len(choices)} (prompt '{prompt.prompt_id}')."
+        if len(choices) != count:
+            msg = f"The server must give {count} rollouts; got {len(choices)} (prompt '{prompt.prompt_id}')."
             raise RolloutError(msg)
-        rows = [self._row(choice, prompt.prompt_id) for choice in choices]
-        return rows * (plan.group_size // size)
+        return [self._row(choice, prompt.prompt_id) for choice in choices]
 
     def _row(self, choice: dict[str, Any], prompt_id: str) -> SampledRow:
         reason, ids = choice["finish_reason"], choice["token_ids"] or []

@@ -46,7 +46,7 @@ class ServerOptions:
     """auto: float32 on a CPU, bfloat16 on a GPU."""
     max_num_seqs: int = 64
     """Sequences that are written at once."""
-    kv_gib: float = 1
+    kv_gib: int = 1
     """Memory of keys and values on a CPU; a GPU takes what is free."""
     port: int = 0
     """0: any free one."""

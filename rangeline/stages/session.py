@@ -3,7 +3,7 @@
 import json
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cached_property
 from types import TracebackType
 from typing import Self
@@ -17,6 +17,7 @@ from rangeline.policy.checkpoint import prune
 from rangeline.policy.supervised import SupervisedRow
 from rangeline.records import CoverageReport
 from rangeline.stages.adaptation import audited_rows
+from rangeline.stages.ahead import sampling_ahead, take_ahead
 from rangeline.stages.calibration import Calibration, fresh_calibration, load_calibration, read_truth, source_rows
 from rangeline.stages.data import read_pool, read_world
 from rangeline.stages.estimator import (
@@ -36,6 +37,7 @@ from rangeline.stages.oracle import observe
 from rangeline.stages.progress import Progress, silent
 from rangeline.stages.rewarding import RewardModels, plan_rewards
 from rangeline.stages.run import OpenedRun, open_run
+from rangeline.stages.sampling_server import SamplingServer
 from rangeline.stages.tables import read_judgments, write_table
 from rangeline.stages.warmup import load_worker
 from rangeline.stages.watch import watch
@@ -115,6 +117,15 @@ class TrainingSession:
             self.worker.restore(self.opened.folder.checkpoint(self.opened.done))
             # A sitting that was killed before it pruned left one checkpoint too many.
             prune(self.opened.folder.root / "checkpoints", keep_last=self.config.train.keep_checkpoints)
+        self._server: SamplingServer | None = None
+        if self.config.rollout.engine == "vllm":
+            self.worker.engine = self._server = SamplingServer(
+                self.config.rollout,
+                self.opened.folder.root,
+                self.worker,
+                model=self.workspace.warmup / "policy",
+                progress=self.progress,
+            )
         self.models = RewardModels(self.workspace, self.config, self.worker)
         if self.plan.needs_judge:
             trust = self.config.policy.trust_remote_code
@@ -124,7 +135,9 @@ class TrainingSession:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Let the models go."""
+        """Let the models go, and end a server of the session's own."""
+        if self._server is not None:
+            self._server.close()
         self.worker.close()
 
     @property
@@ -156,7 +169,9 @@ class TrainingSession:
     def sample(self, number: int) -> None:
         """Step 1: rollouts of every share."""
         with self.timed("generate_s"):
-            self.iteration(number).sample(self.worker, self.progress)
+            iteration = self.iteration(number)
+            if not (self.config.rollout.staleness and take_ahead(iteration, self.worker.policy_version)):
+                iteration.sample(self.worker, self.progress)
 
     def judge_states(self, number: int) -> None:
         """Step 2: judgment states."""
@@ -242,13 +257,21 @@ class TrainingSession:
                     "sampling.max_tokens if completions are cut off, or another estimator."
                 )
                 raise NoSignalError(msg)
-            iteration.update(self.worker, self.progress)
+            with self._sampling_ahead(number):
+                iteration.update(self.worker, self.progress)
         with self.timed("measure_s"):
             self._measure(iteration)
         with self.timed("save_s"):
             iteration.close(self.worker)
             if iteration.is_saved and self.config.train.checkpoint_every > 1:
                 sync_disks()
+
+    def _sampling_ahead(self, number: int) -> AbstractContextManager[None]:
+        """Draw the next iteration's rollouts meanwhile, where the settings say so and there is a next one."""
+        if self._server is None or not self.config.rollout.staleness or number == self.config.train.iterations:
+            return nullcontext()
+        following = Iteration(self.workspace, self.config, self.opened.folder, number + 1, self._known)
+        return sampling_ahead(self._server, following, seed=self.config.seed, tokenizer=self.worker.tokenizer)
 
     def _measure(self, iteration: Iteration) -> None:
         """Look at what was done, after the update, so that nothing seen here can reach it."""
