@@ -244,7 +244,7 @@ def anchors(
 
 
 @app.command()
-def train(
+def train(  # noqa: PLR0913 - one argument an option
     workspace: WorkspaceOption = Path(),
     config: ConfigOption = None,
     assignments: SetOption = None,

@@ -140,7 +140,9 @@ class RolloutConfig(Section):
     engine: Literal["transformers", "vllm"] = Field(
         "transformers", description="In this process, or a vLLM server that is synced after every update"
     )
-    url: str | None = Field(None, description="A vLLM server that 'rangeline serve vllm' started; empty: one of its own")
+    url: str | None = Field(
+        None, description="A vLLM server that 'rangeline serve vllm' started; empty: one of its own"
+    )
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(
         "auto", description="Of the server's weights; auto: float32 on a CPU, bfloat16 on a GPU"
     )

@@ -30,7 +30,6 @@ Messages follow one form: the thing, the rule, the value, the place, the next st
 
 from typing import Literal
 
-
 SyncFailure = Literal["update refused", "update broken", "update failed", "unusable"]
 """How an engine can fail to take weights: nothing was changed, half was, something else went wrong, or it never can."""
 

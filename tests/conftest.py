@@ -138,8 +138,6 @@ def vllm_served(tmp_path_factory):
     from rangeline.rollout.vllm_server import ServerOptions, VllmServer
 
     folder = tmp_path_factory.mktemp("served")
-    options = ServerOptions(
-        model=save_tied(folder / "model"), sync_root=folder / "root", max_model_len=768
-    )
+    options = ServerOptions(model=save_tied(folder / "model"), sync_root=folder / "root", max_model_len=768)
     with VllmServer.start(options, log=folder / "vllm.log") as server:
         yield Served(server, VllmClient(server.url), folder / "root", options.model)

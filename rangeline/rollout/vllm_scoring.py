@@ -151,7 +151,9 @@ def _score_options(client: VllmClient, row: tuple[tuple[int, ...], tuple[tuple[i
         part = single[start : start + _MAX_LISTED]
         short.update(zip(part, next_token_logprobs(client, question, part).tolist(), strict=True))
     return tuple(
-        short[option[0]] if len(option) == 1 else float(prompt_logprobs(client, question + option)[-len(option) :].sum())
+        short[option[0]]
+        if len(option) == 1
+        else float(prompt_logprobs(client, question + option)[-len(option) :].sum())
         for option in options
     )
 

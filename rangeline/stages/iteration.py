@@ -147,9 +147,7 @@ class Iteration:
 
     def asked(self, tokenizer: object) -> Asked:
         """Return prompts and plan of every share."""
-        return {
-            share: (self.known.encode(self.rows[share], tokenizer), self._sampling(share)) for share in self.shares
-        }
+        return {share: (self.known.encode(self.rows[share], tokenizer), self._sampling(share)) for share in self.shares}
 
     def _sampling(self, share: str) -> SamplingPlan:
         if share == "policy" and self.plan.is_supervised:

@@ -89,8 +89,13 @@ class SamplingServer:
             When the server cannot be started, synced or sampled; the run's engine.json names the state.
         """
         engine = self.prepare()
-        keys = {"run_seed": run_seed, "iteration": iteration, "purpose": purpose}
-        return self.watched(partial(engine.generate, prompts, plan, **keys, progress=progress))
+
+        def draw() -> RolloutSet:
+            return engine.generate(
+                prompts, plan, run_seed=run_seed, iteration=iteration, purpose=purpose, progress=progress
+            )
+
+        return self.watched(draw)
 
     def watched(self, work: Callable[[], Value]) -> Value:
         """Do work with the server; where it fails, name the state before the error goes on."""

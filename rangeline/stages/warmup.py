@@ -61,9 +61,7 @@ def load_worker(config: PipelineConfig, name: str, *, learning_rate: float | Non
         ),
         # Where a server samples, no cast copy is kept beside the policy.
         sampler_dtype=(
-            "float32"
-            if config.rollout.engine == "vllm"
-            else cast(SamplerDtype, resolve_dtype(policy.sampler_dtype))
+            "float32" if config.rollout.engine == "vllm" else cast(SamplerDtype, resolve_dtype(policy.sampler_dtype))
         ),
         prompts_per_batch=policy.prompts_per_batch,
         trust_remote_code=policy.trust_remote_code,

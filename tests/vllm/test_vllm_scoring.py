@@ -52,7 +52,7 @@ def test_choices_score_as_the_in_process_judge(vllm_served):
 
 
 def test_more_next_tokens_than_are_listed_are_refused(vllm_served):
-    """vLLM lists 20 values a position: a longer list is refused here, not cut short there."""
+    """The server lists 20 values a position: a longer list is refused here, not cut short there."""
     with pytest.raises(RolloutError, match="must be 1 to 19 tokens; got 20"):
         next_token_logprobs(vllm_served.client, [5, 6], list(range(20)))
 

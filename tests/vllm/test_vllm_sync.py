@@ -1,4 +1,4 @@
-"""Laws of weight sync on a real server: new weights are proved, and every way to hold old or half new ones is caught."""
+"""Laws of weight sync on a real server: new weights are proved, every way to hold old or half new ones is caught."""
 
 import json
 
@@ -50,7 +50,7 @@ def test_an_updates_small_step_is_seen(vllm_served):
 
 
 def test_a_stale_tied_head_is_caught(vllm_served):
-    """vLLM's own reload keeps the packed copy of a tied head on the CPU: it says success, and the probe says no."""
+    """The stock reload keeps the packed copy of a tied head on the CPU: it says success, and the probe says no."""
     model, tokenizer = tied_model(seed=1)
     vllm_served.hold(model, tokenizer)
     after, client = moved(model, scale=0.2), vllm_served.client
@@ -124,7 +124,7 @@ def test_only_complete_checkpoints_below_the_root_are_loaded(vllm_served, tmp_pa
             file.truncate(5000)
     (vllm_served.root / "link").symlink_to(folder) if place == "outside" else None
     sent = {"outside": vllm_served.root / "link", "root": vllm_served.root}.get(place, folder)
-    with pytest.raises(WeightSyncError, match="refused: .*Nothing was changed"):
+    with pytest.raises(WeightSyncError, match=r"refused: .*Nothing was changed"):
         vllm_served.client.load_checkpoint(sent)
     (vllm_served.root / "link").unlink(missing_ok=True)
 
@@ -159,6 +159,7 @@ def test_the_server_began_with_the_tensors_that_updates_must_have(vllm_served, t
     described = vllm_served.client.describe()
     assert str(vllm_served.root.resolve()) == described["root"]
     assert "processed_logprobs" == described["logprobs_mode"]
-    assert save_tied(tmp_path / "again").joinpath("model.safetensors").stat().st_size == (
-        vllm_served.folder / "model.safetensors"
-    ).stat().st_size
+    assert (
+        save_tied(tmp_path / "again").joinpath("model.safetensors").stat().st_size
+        == (vllm_served.folder / "model.safetensors").stat().st_size
+    )

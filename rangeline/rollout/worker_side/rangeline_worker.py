@@ -62,7 +62,7 @@ class RangelineWorker:
         return {"state": "loaded", "reason": "", "files": len(files)}
 
     def _rangeline_first_shapes(self) -> dict[str, tuple[int, ...]]:
-        """Return names and shapes of the model that the server began with; kept, for a stock reload renames the folder."""
+        """Return names and shapes of the model that the server began with; a stock reload forgets its folder."""
         worker: Any = self
         if not hasattr(worker, "rangeline_first"):
             worker.rangeline_first = shapes_of(weight_files(Path(worker.model_config.model)))
@@ -186,7 +186,7 @@ def _tensors(files: list[Path]) -> Iterator[tuple[str, Any]]:
 
 
 def _pack_again(model: Any) -> None:
-    """Make the packed copies of the CPU's matrix products anew; a head that is tied to the embedding keeps its old one."""
+    """Make packed copies of the CPU's products anew; a head that is tied to the embedding keeps its old one."""
     for module in model.modules():
         weight = getattr(module, "weight", None)
         if hasattr(module, "cpu_linear") and weight is not None and weight.numel() and hasattr(module, "quant_method"):
