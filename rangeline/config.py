@@ -149,6 +149,9 @@ class RolloutConfig(Section):
     max_model_len: Annotated[int, Field(ge=64, strict=True)] = Field(
         2048, description="Longest prompt and completion that a server of its own takes, in tokens"
     )
+    transfer: Literal["checkpoint", "nccl", "ipc"] = Field(
+        "checkpoint", description="How weights reach the server: a folder; or on GPUs NCCL or IPC, which were never run"
+    )
     tolerance: Positive | None = Field(
         None, description="Largest mean gap of the server's log-probabilities after a sync; empty: by its device"
     )

@@ -15,6 +15,7 @@ import json
 import os
 import shutil
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -176,9 +177,19 @@ class WeightSync:
         What this trainer's versions are called by, so that no other's are mistaken for them.
     tolerance
         Largest mean gap; None takes that of the server's device.
+    send
+        Sends the policy's weights from GPU to GPU; None writes checkpoints.
     """
 
-    def __init__(self, client: VllmClient, *, root: Path, owner: str, tolerance: float | None = None) -> None:
+    def __init__(
+        self,
+        client: VllmClient,
+        *,
+        root: Path,
+        owner: str,
+        tolerance: float | None = None,
+        send: Callable[[], None] | None = None,
+    ) -> None:
         described = client.describe()
         if described["logprobs_mode"] != "processed_logprobs":
             msg = (
@@ -190,6 +201,7 @@ class WeightSync:
         self.root = root
         self.owner = owner
         self.tolerance = TOLERANCE.get(described["device"], TOLERANCE["cuda"]) if tolerance is None else tolerance
+        self._send = send
         self.version: str | None = None
         """Name of the weights the server was proved to hold; None before the first sync and after a failed one."""
         self._old: Probe | None = None
@@ -222,11 +234,18 @@ class WeightSync:
         clock = [time.perf_counter()]
         asked = probe_prompt(model.get_input_embeddings().weight.shape[0], self.client.max_model_len)
         new = probe_model(model, asked)
-        folder = write_weights(model, self.root / f"{self.owner}-{policy_version:06d}")
+        folder = self.root / f"{self.owner}-{policy_version:06d}"
+        if self._send is None:
+            write_weights(model, folder)
+        else:
+            self.client.check_tensors({name: tuple(weight.shape) for name, weight in model.named_parameters()})
         clock.append(time.perf_counter())
         try:
             self.client.pause()
-            self.client.load_checkpoint(folder)
+            if self._send is None:
+                self.client.load_checkpoint(folder)
+            else:
+                self._send()
             self.client.set_weight_version(version)
             self.client.reset_prefix_cache()
             clock.append(time.perf_counter())

@@ -184,6 +184,25 @@ class VllmClient:
         """Take an adapter away; requests for its name are refused from now on."""
         self._call("POST", "/v1/unload_lora_adapter", {"lora_name": name}, where=f"adapter '{name}'")
 
+    def check_tensors(self, shapes: Mapping[str, Sequence[int]]) -> None:
+        """Ask whether tensors of these names and shapes are all of the served model's, before any is sent.
+
+        Raises
+        ------
+        WeightSyncError
+            When they are not.
+        """
+        kwargs = {"shapes": {name: list(shape) for name, shape in shapes.items()}}
+        reply = self._call("POST", "/collective_rpc", {"method": "rangeline_check", "kwargs": kwargs}, where="check")
+        refused = [result["reason"] for result in reply["results"] if result["state"] != "same"]
+        if refused:
+            msg = f"The policy's weights must be those of the served model; refused: {refused[0]} Nothing was changed."
+            raise WeightSyncError(msg, state="update refused")
+
+    def get(self, path: str, *, where: str) -> Any:
+        """Read what has no method here."""
+        return self._call("GET", path, where=where)
+
     def post(self, path: str, body: Mapping[str, Any] | None = None, *, where: str) -> Any:
         """Send a request that has no method here, such as those of another weight transfer."""
         return self._call("POST", path, body, where=where)

@@ -4,7 +4,7 @@ The server is brought to the policy's weights before the update and keeps them u
 an iteration are one policy version old when they are trained on; they carry that version, and the log-probability of
 every token under it, from which the objective's truncated importance factors are made. All shares are drawn together:
 intervals are of the policy that wrote them.
-The drawn rollouts are on disk before the iteration closes, so that a resumed run takes the same ones. The last iteration
+What was drawn is on disk before the iteration closes, so that a resumed run takes the same. The last iteration
 draws nothing ahead.
 """
 

@@ -17,6 +17,7 @@ from typing import Any, Literal, TypeVar
 from rangeline.config import RolloutConfig
 from rangeline.errors import ConfigError, EngineDiedError, RolloutError, StaleWeightsError, WeightSyncError
 from rangeline.lineage import write_json
+from rangeline.policy.gpu_transfer import open_transfer
 from rangeline.policy.weight_sync import SyncReport, WeightSync
 from rangeline.policy.worker import PolicyWorker
 from rangeline.records import RolloutSet, SamplingPlan
@@ -153,7 +154,12 @@ class SamplingServer:
                 "'rangeline serve vllm --sync-root' on a folder that both can reach."
             )
             raise ConfigError(msg)
-        self._sync = WeightSync(self._client, root=root, owner=self._owner, tolerance=self._settings.tolerance)
+        transfer, send = self._settings.transfer, None
+        if transfer != "checkpoint":
+            send = open_transfer(self._client, self._worker.model, transfer)
+        self._sync = WeightSync(
+            self._client, root=root, owner=self._owner, tolerance=self._settings.tolerance, send=send
+        )
         return self._sync
 
     def _start(self) -> str:
@@ -165,6 +171,7 @@ class SamplingServer:
             sync_root=self._folder / "sync",
             max_model_len=min(settings.max_model_len, context),
             dtype=settings.dtype,
+            transfer=None if settings.transfer == "checkpoint" else settings.transfer,
             extra=settings.extra,
         )
         told = partial(self._progress, "start vLLM")

@@ -45,6 +45,15 @@ class RangelineWorker:
             "lora": worker.vllm_config.lora_config is not None,
         }
 
+    def rangeline_check(self, shapes: dict[str, list[int]]) -> dict[str, Any]:
+        """Say whether these tensors are those of the model that the server began with; nothing is changed."""
+        try:
+            new = {name: tuple(int(n) for n in shape) for name, shape in shapes.items()}
+            require_same_tensors(new, self._rangeline_first_shapes())
+        except (CheckpointRefusedError, OSError) as error:
+            return {"state": "refused", "reason": str(error)}
+        return {"state": "same", "reason": ""}
+
     def rangeline_load(self, folder: str) -> dict[str, Any]:
         """Load a complete checkpoint; `state` is loaded, or refused when nothing was changed.
 
