@@ -131,6 +131,8 @@ class VllmEngine:
             temperature=plan.temperature,
             max_tokens=plan.max_tokens,
             seed=seed,
+            # The server's own idea of an end token is switched off: these are all there are.
+            ignore_eos=True,
             stop_token_ids=self._stop_ids,
             logprobs=0,
         )

@@ -106,7 +106,18 @@ def test_nothing_is_left_to_the_servers_own_settings(played):
     answer(played, sample())
     rollouts = generate(played)
     sent = next(body for path, body in played.asked if path == "/inference/v1/generate")
-    expected = {"n", "temperature", "top_p", "top_k", "min_p", "seed", "max_tokens", "logprobs", "stop_token_ids"}
+    expected = {
+        "n",
+        "temperature",
+        "top_p",
+        "top_k",
+        "min_p",
+        "seed",
+        "max_tokens",
+        "logprobs",
+        "ignore_eos",
+        "stop_token_ids",
+    }
     assert expected <= set(sent["sampling_params"])
     assert [0, 9] == sent["sampling_params"]["stop_token_ids"]
     assert (4, ("7 8", "7 8")) == (rollouts.policy_version, rollouts.completion_N)
