@@ -197,6 +197,12 @@ class WeightSync:
                 "Start it with 'rangeline serve vllm'."
             )
             raise WeightSyncError(msg, state="unusable")
+        if described["lora"] and described["device"] == "cpu":
+            msg = (
+                "A server with adapters must not be synced on a CPU: the proof would end its engine; got one started "
+                "with --lora. Start it without."
+            )
+            raise WeightSyncError(msg, state="unusable")
         self.client = client
         self.root = root
         self.owner = owner
