@@ -149,8 +149,8 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=2)
     given = parser.parse_args()
     torch.set_num_threads(os.cpu_count() or 1)
-    sizes = [[int(value) for value in text.split(",")] for text in (given.batches, given.lengths)]
-    models = {name: measure(name, *sizes, given.repeats) for name in given.models.split(",")}
+    batches, lengths = ([int(value) for value in text.split(",")] for text in (given.batches, given.lengths))
+    models = {name: measure(name, batches, lengths, given.repeats) for name in given.models.split(",")}
     machine = f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores, float32; best of {given.repeats}."
     results = {"machine": machine, "models": models}
     write_json(RESULTS / "rollouts.json", results)
