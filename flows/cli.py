@@ -1,7 +1,8 @@
 """The `rangeline` command: every flow as a command, run in this process with no server needed.
 
 Exit codes: 0 done, 1 unexpected failure, 2 bad input or settings, 3 a model, judge or update failed, 4 coverage or
-overlap alarm, 5 a checkpoint or artifact does not match its hash, 6 an outside tool failed, 130 interrupted.
+overlap alarm, 5 a checkpoint or artifact does not match its hash, 6 an outside tool failed, 7 the disk is full,
+130 interrupted, 143 stopped by SIGTERM.
 """
 
 import logging
@@ -16,6 +17,7 @@ import typer
 
 from rangeline.config import PipelineConfig
 from rangeline.errors import ConfigError, RangelineError
+from rangeline.full_disk import FullDiskTold
 from rangeline.stages.workspace import Workspace, choose_workspace
 from tasks.processes import TELEMETRY_OFF
 from tasks.server import prefect_server
@@ -103,7 +105,9 @@ def in_workspace(
             open_console(quiet=quiet)  # imports prefect, which reads the server's address then
             if place.root != workspace.resolve():
                 logging.getLogger("rangeline").info("settings differ from params.yaml: working in %s", place.root)
-            work(place, settings)
+            remedy = "What is whole stays whole: make room, and give the same command again."
+            with FullDiskTold(place.root, "this command", remedy):
+                work(place, settings)
 
 
 def say_table(rows: list[tuple[str, str]]) -> None:

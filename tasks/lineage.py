@@ -19,7 +19,7 @@ from rangeline.stages.rewarding import plan_rewards
 from rangeline.stages.run import RunFolder, last_complete, read_run
 from rangeline.stages.session import TrainingSession
 from rangeline.stages.workspace import Workspace, open_workspace
-from tasks.records import POLICY_MODEL
+from tasks.records import POLICY_MODEL, referenced_checkpoints
 from tasks.reporting import logger, show_markdown
 from tasks.tracking import Tracker
 from tasks.versioning import original_of
@@ -42,6 +42,11 @@ def open_session(workspace: str, config: PipelineConfig, run: str | None, progre
     opened = session.opened
     for reason in opened.passed_over:
         logger.warning("passed over %s", reason)
+    if opened.done:
+        referenced = referenced_checkpoints(session)
+        session.pinned = frozenset(referenced)
+        for name, alias in referenced.items():
+            logger.info("checkpoint %s stays whatever retention says: it is %s", name, alias)
     if opened.done >= config.train.iterations:
         logger.info("run %s is complete: %d iterations", opened.folder.name, opened.done)
     elif opened.done:
@@ -97,7 +102,9 @@ def show_head(workspace: str) -> dict[str, Any]:
 def _start(place: Workspace, target: str) -> Path:
     """Find what to audit: a folder or file, a run, or a version of the registered policy."""
     path = (place.root / target).resolve()
-    if path.exists() and path != place.root and path.is_relative_to(place.root):
+    # Retention may have deleted the checkpoint: the audit then says when, and what was kept.
+    retired = path.parent.name == "checkpoints" and (path.parents[1] / "iterations" / path.name).is_dir()
+    if (path.exists() or retired) and path != place.root and path.is_relative_to(place.root):
         if (path / "run.json").is_file():
             return _last_of(RunFolder(path))
         return path

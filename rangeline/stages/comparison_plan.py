@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 
+from rangeline.advantages import DEFAULT_REFERENCE_WIDTH
 from rangeline.config import (
     VERSIONED_SECTIONS,
     Count,
@@ -153,11 +154,14 @@ def preset(name: str) -> dict[str, Any]:
     Examples
     --------
     >>> preset("ub-grpo")["settings"]
-    {'advantages': {'estimator': 'grpo', 'reduction': 'upper'}}
+    {'advantages': {'estimator': 'grpo', 'reduction': 'upper', 'advantage_scale': 'none', 'reference_width': 0.25}}
     """
 
     def method(estimator: str, rewards: Rewards = "judge", **more: Any) -> dict[str, Any]:
-        advantages = {"estimator": estimator, "reduction": "middle", **more}
+        # A named method is itself, whatever the workspace's own method chooses or scales.
+        advantages = {"estimator": estimator, "reduction": "middle", "advantage_scale": "none", **more}
+        if estimator != "range":
+            advantages["reference_width"] = DEFAULT_REFERENCE_WIDTH
         return {"name": name, "settings": {"advantages": advantages}, "rewards": rewards}
 
     reduction, _, estimator = name.partition("-")

@@ -14,6 +14,7 @@ from rangeline.config import PipelineConfig
 from rangeline.errors import BadInputError
 from rangeline.lineage import write_json
 from rangeline.policy.batch import TaughtRow
+from rangeline.policy.report import step_numbers, update_numbers
 from rangeline.policy.supervised import SupervisedRow
 from rangeline.policy.worker import PolicyWorker
 from rangeline.records import Advantages, BoolArray, FloatArray
@@ -31,6 +32,9 @@ from rangeline.stages.tables import (
     write_rollouts,
     write_table,
 )
+
+STEPS_NAME = "steps.json"
+"""Where the numbers of every optimiser step of an update lie."""
 
 
 def write_share(folder: Path, share: RewardedShare) -> None:
@@ -151,7 +155,7 @@ def update_policy(folder: Path, config: PipelineConfig, plan: RewardPlan, worker
 
     One optimiser call takes the kept rollouts of all sources; with `reward.optimiser_calls: per_source` each source has
     one of its own, in order of appearance, whose numbers carry the source's name and whose normaliser counts its own
-    rollouts.
+    rollouts. What each optimiser step said is written to `steps.json`.
     """
     taught = _taught(folder, config)
     if plan.is_supervised:
@@ -167,6 +171,7 @@ def update_policy(folder: Path, config: PipelineConfig, plan: RewardPlan, worker
     separate = config.reward.optimiser_calls == "per_source" and len(names) > 1
     calls = [[i for i in rows if source[i] == name] for name in names] if separate else [rows]
     facts: dict[str, Any] = {}
+    steps: list[dict[str, Any]] = []
     skipped = True
     for call in calls:
         if not call:
@@ -185,7 +190,11 @@ def update_policy(folder: Path, config: PipelineConfig, plan: RewardPlan, worker
             continue
         skipped = False
         prefix = f"{source[call[0]]}/" if separate else ""
-        facts |= {f"{prefix}{name}": value for name, value in asdict(report).items() if name != "seconds"}
+        facts |= {f"{prefix}{name}": value for name, value in update_numbers(report).items()}
+        for item in report.by_step:
+            numbers = step_numbers(item)
+            steps.append({"step": item.step, **{f"{prefix}{name}": value for name, value in numbers.items()}})
+    write_json(folder / STEPS_NAME, steps)
     # An update that was not made has no loss; its zeros are no measurements.
     return {"skipped": True} if skipped else {**facts, "skipped": False}
 

@@ -47,6 +47,22 @@ def test_tracking_holds_no_coverage(voted):
     assert {"checkpoint", "manifest", "pools"} == set(found["reference"])
 
 
+def test_tracking_holds_every_step_and_the_completions(voted):
+    """Numbers of optimiser steps are tracked by step over the run, and each iteration keeps its completions."""
+    root, result = voted
+    tracker = Tracker.open(root)
+    run_id = tracker.find_version(POLICY_MODEL, result["version"])["run_id"]
+    written = []
+    for number in (1, 2):
+        written += json.loads((root / "runs" / "voted" / "iterations" / f"{number:06}" / "steps.json").read_text())
+    for name in ("loss", "grad_norm_clipped", "learning_rate"):
+        found = tracker.client.get_metric_history(run_id, f"step/{name}")
+        expected = [(row["step"], row[name]) for row in written]
+        assert expected == sorted((item.step, item.value) for item in found)
+    child = tracker.find_run("rangeline.iteration", f"{run_id}-1")
+    assert {"completions.parquet", "completions.html"} <= {item.path for item in tracker.client.list_artifacts(child)}
+
+
 def test_report_says_it_in_words(voted):
     """The page tells that coverage is unknown and why; transcripts show rewards without judgment states."""
     root, _ = voted

@@ -101,13 +101,18 @@ def test_a_resumed_run_draws_what_the_whole_run_drew(world, address):
 def test_rollouts_drawn_ahead_are_one_version_old(world, address):
     """With staleness 1 each iteration but the first is sampled by the policy before the last update, and says so."""
     workspace, config = world
-    settings = changed(merged_iterations(config, 3), url=address, staleness=1)
+    config = with_settings(config, objective={"mismatch": {"correction": "token"}})
+    settings = changed(with_settings(config, train={"iterations": 3}), url=address, staleness=1)
     ahead = train_toy(workspace, settings, "ahead")
     name = "policy_rollouts.parquet"
     assert [0, 0, 1] == [read_rollouts(ahead.iteration(n) / name).policy_version for n in (1, 2, 3)]
     synchronous = train_toy(workspace, changed(config, url=address), "synchronous")
     first = [read_rollouts(run.iteration(1) / name).token_ids_N for run in (ahead, synchronous)]
     assert first[0] == first[1]
+    # Nothing is stale without drawing ahead: the factors are 1 and the corrected update is the uncorrected one.
+    for number in (1, 2):
+        update = json.loads((synchronous.iteration(number) / "update.json").read_text())
+        assert update["importance_factor_mean"] == pytest.approx(1.0, abs=1e-4)
     train_toy(workspace, settings, "ahead-parted", until=2)
     parted = train_toy(workspace, settings, "ahead-parted")
     for number in (2, 3):
@@ -116,9 +121,9 @@ def test_rollouts_drawn_ahead_are_one_version_old(world, address):
         assert drawn[0].policy_version == drawn[1].policy_version
 
 
-def merged_iterations(config, count):
-    """Return settings of that many iterations."""
-    return build_config(merged(config.model_dump(mode="json"), {"train": {"iterations": count}}), source="t")
+def with_settings(config, **over):
+    """Return settings with others laid over them."""
+    return build_config(merged(config.model_dump(mode="json"), over), source="t")
 
 
 def test_a_failed_update_stops_the_run_in_a_named_state(world, address):

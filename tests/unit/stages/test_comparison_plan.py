@@ -130,11 +130,14 @@ def test_a_run_that_reached_its_end_is_found_whenever_others_are_given_up(tmp_pa
     assert name() != name(prompts_per_iteration=3)
 
 
+FIXED = {"estimator": "range", "reference_width": 0.25}
+
+
 @pytest.mark.parametrize(
     ("over", "expected"),
     [
         ({"intervals": {"adapt": "audit_window", "adapt_window": 30}}, 30),
-        ({"intervals": {"adapt": "none", "adapt_window": 30}}, 4),
+        ({"intervals": {"adapt": "none", "adapt_window": 30}, "advantages": FIXED}, 4),
         ({"intervals": {"adapt": "none"}, "advantages": {"estimator": "auto"}}, 20),
     ],
 )

@@ -15,8 +15,10 @@ from rangeline.stages.tables import read_rollouts, write_rollouts
 
 
 def settings(config, **rollout):
-    """Return settings with another rollout section."""
-    return build_config({**config.model_dump(mode="json"), "rollout": rollout}, source="test")
+    """Return settings with another rollout section, and the correction that drawing ahead asks for."""
+    values = config.model_dump(mode="json")
+    values["objective"]["mismatch"]["correction"] = "token"
+    return build_config({**values, "rollout": rollout}, source="test")
 
 
 def test_only_a_server_samples_ahead():
@@ -25,6 +27,12 @@ def test_only_a_server_samples_ahead():
         build_config({"rollout": {"staleness": 1}}, source="test")
     with pytest.raises(ConfigError, match=r"'rollout.staleness' is not valid"):
         build_config({"rollout": {"engine": "vllm", "staleness": 2}}, source="test")
+
+
+def test_what_is_drawn_ahead_is_corrected():
+    """Rollouts of an older policy are trained on with truncated importance factors, or not at all."""
+    with pytest.raises(ConfigError, match=r"correction must be token or sequence with rollout.staleness 1"):
+        build_config({"rollout": {"engine": "vllm", "staleness": 1}}, source="test")
 
 
 def test_where_a_server_is_does_not_make_another_run(toy):
