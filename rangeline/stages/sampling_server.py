@@ -32,7 +32,7 @@ from rangeline.stages.progress import Progress
 ENGINE_STATE = "engine.json"
 EngineState = Literal[
     "starting", "syncing", "ready", "update refused", "update broken", "update failed", "stale weights", "died",
-    "sampling failed", "unusable", "stopped",
+    "sampling failed", "unusable",
 ]  # fmt: skip
 """Where the engine stands: the middle ones leave it paused, and no rollout is taken until a sync succeeds."""
 Value = TypeVar("Value")
