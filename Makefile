@@ -13,7 +13,7 @@ export GX_ANALYTICS_ENABLED := false
 export HF_HUB_DISABLE_TELEMETRY := 1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo toy check format test test-slow test-vllm vllm bench-rollouts bench-coverage bench-intervals bench-rrpo bench-trl table1 serve deploy clean
+.PHONY: demo toy check format test test-slow test-vllm vllm bench-rollouts bench-coverage bench-intervals bench-rrpo bench-scaling bench-trl table1 serve deploy clean
 
 demo: .venv/demo.ok ## Run the main job on a real model and real problems
 	$(BIN)/rangeline demo $(RUN_OPTIONS)
@@ -50,6 +50,9 @@ bench-intervals: .venv/test.ok .venv-bench/ok ## Seconds and memory of weighted 
 
 bench-trl: .venv-trl/ok ## TRL's GRPOTrainer fed Range-GRPO advantages: same loss and gradient, or exit 1
 	OMP_NUM_THREADS=1 PYTHONPATH=$(CURDIR) .venv-trl/bin/python -m benchmarks.trl_parity.run
+
+bench-scaling: .venv/test.ok ## One and two processes, DDP and FSDP2, at the same work (3 minutes, 2 quiet cores)
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.scaling.run
 
 table1: .venv/demo.ok ## Nine methods, six designs, ten or five seeds: tables and curves (30 minutes, 2 cores)
 	$(BIN)/rangeline compare configs/compare/table1.yaml --copy-to benchmarks/results

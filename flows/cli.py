@@ -255,11 +255,14 @@ def train(  # noqa: PLR0913 - one argument an option
     run: RunOption = None,
     reward: RewardOption = None,
     engine: EngineOption = None,
+    processes: Annotated[
+        int | None, typer.Option("--processes", "-p", min=1, help="One a GPU; processes.count")
+    ] = None,
     quiet: QuietOption = False,
     debug: DebugOption = False,
 ) -> None:
     """Train the policy; the same command resumes a run that was interrupted."""
-    named = {"reward.source": reward, "rollout.engine": engine}
+    named = {"reward.source": reward, "rollout.engine": engine, "processes.count": processes}
     assignments = [*(assignments or []), *(f"{name}={value}" for name, value in named.items() if value)]
 
     def work(place: Workspace, settings: PipelineConfig) -> None:
@@ -375,9 +378,18 @@ def reward_quality(
 
 
 @app.command()
-def compare(
-    plan: Annotated[Path, typer.Argument(help="Plan file, such as configs/compare/table1.yaml", exists=True)],
+def compare(  # noqa: PLR0913 - one argument an option
+    plan: Annotated[
+        Path | None, typer.Argument(help="Plan file, such as configs/compare/table1.yaml", exists=True)
+    ] = None,
+    rewards: Annotated[
+        str | None, typer.Option("--rewards", help="In place of a plan: reward sources parted by commas, or all")
+    ] = None,
+    iterations: Annotated[
+        int | None, typer.Option("--iterations", min=1, help="Of each run of the named sources")
+    ] = None,
     workspace: WorkspaceOption = Path(),
+    config: ConfigOption = None,
     assignments: SetOption = None,
     processes: Annotated[int, typer.Option("--processes", "-p", min=0, help="Runs at once; 0: one a core")] = 0,
     copy_to: Annotated[Path | None, typer.Option("--copy-to", help="Folder that also gets table and curves")] = None,
@@ -389,23 +401,31 @@ def compare(
     def work(place: Workspace, settings: PipelineConfig) -> None:
         from flows.compare_runs import CompareRequest
         from flows.compare_runs import compare as flow
+        from tasks.comparison import plan_comparison
 
+        over, given = tuple(assignments or ()), str(plan.resolve()) if plan else None
+        chosen = plan_comparison(
+            str(place.root), given, rewards, iterations=iterations, assignments=over, config=settings
+        )
         asked = CompareRequest(
             workspace=str(place.root),
-            plan=str(plan.resolve()),
+            plan=chosen,
             processes=processes,
             copy_to=str(copy_to.resolve()) if copy_to else None,
-            settings=tuple(assignments or ()),
+            settings=over if given else (),
         )
         results = flow(asked)
         page = Path(results["page"])
+        if rewards:
+            typer.echo(page.with_name("table.md").read_text(encoding="utf-8"))
         typer.echo("\n".join(results["findings"]))
         say_table([("page", str(page)), ("table", str(page.with_name("table.md")))])
         if failures := results["failures"]:
             typer.secho(f"{len(failures)} failed: {'; '.join(sorted(failures))}", err=True)
-            raise typer.Exit(3)
+            if rewards != "all":  # of all sources, those that suit the data are asked for
+                raise typer.Exit(3)
 
-    in_workspace(work, workspace, quiet=quiet, debug=debug)
+    in_workspace(work, workspace, config=config, quiet=quiet, debug=debug)
 
 
 @app.command()

@@ -6,9 +6,11 @@ from rangeline.config import (
     AdvantageConfig,
     CoverageConfig,
     IntervalConfig,
+    LoraConfig,
     ObjectiveConfig,
     OverlapConfig,
     PipelineConfig,
+    ProcessesConfig,
     RolloutConfig,
     Section,
     TrainConfig,
@@ -32,10 +34,13 @@ class TrainRequest(DataRequest):
     intervals: IntervalConfig = IntervalConfig()
     advantages: AdvantageConfig = AdvantageConfig()
     objective: ObjectiveConfig = ObjectiveConfig()
+    processes: ProcessesConfig = ProcessesConfig()
+    lora: LoraConfig = LoraConfig()
     coverage: CoverageConfig = CoverageConfig()
     overlap: OverlapConfig = OverlapConfig()
 
     def over(self, config: PipelineConfig) -> PipelineConfig:
         """Return the workspace's settings with this request's sections in place."""
         names = ("train", "rollout", "reward", "intervals", "advantages", "objective", "coverage", "overlap")
+        names += ("processes", "lora")
         return config.model_copy(update={name: getattr(self, name) for name in names})

@@ -68,6 +68,9 @@ class DataConfig(Section):
 
     world: WorldConfig | None = Field(None, description="A synthetic world, in place of generators and files")
     generators: tuple[GeneratorConfig, ...] = ()
+    reply: Literal["answer", "reasoning"] = Field(
+        "answer", description="How generated problems whose answer is a number are asked: for it alone, or worked out"
+    )
     benchmarks: tuple[BenchmarkConfig, ...] = ()
     registry: str | None = Field(None, description="YAML file of more benchmarks, relative to the workspace")
     files: tuple[str, ...] = Field((), description="JSONL, CSV or Parquet files, relative to the workspace")
@@ -308,6 +311,25 @@ class ObjectiveConfig(Section):
         return self
 
 
+class ProcessesConfig(Section):
+    """Over how many processes the policy samples and is updated; the warm-up runs in one."""
+
+    count: Count = Field(1, description="Processes of this machine: one a GPU; the result is the same but for rounding")
+    accelerate_config: str | None = Field(
+        None, description="File of Accelerate, such as deploy/accelerate/fsdp2.yaml; empty: every process holds it all"
+    )
+
+
+class LoraConfig(Section):
+    """Adapters that are trained in place of the weights; the frozen start is the reference policy."""
+
+    rank: Annotated[int, Field(ge=0, strict=True)] = Field(0, description="0 trains the weights themselves")
+    alpha: Positive = Field(32.0, description="The adapters' product is scaled by alpha / rank")
+    targets: tuple[str, ...] = Field(
+        (), description="Layers by name, such as q_proj; empty: all linear ones but the head"
+    )
+
+
 class TrainConfig(Section):
     """The iteration loop."""
 
@@ -437,6 +459,8 @@ class PipelineConfig(Section):
     reward: RewardConfig = RewardConfig()
     advantages: AdvantageConfig = AdvantageConfig()
     objective: ObjectiveConfig = ObjectiveConfig()
+    processes: ProcessesConfig = ProcessesConfig()
+    lora: LoraConfig = LoraConfig()
     train: TrainConfig = TrainConfig()
     coverage: CoverageConfig = CoverageConfig()
     overlap: OverlapConfig = OverlapConfig()
@@ -446,6 +470,13 @@ class PipelineConfig(Section):
     def _corrects_what_is_drawn_ahead(self) -> "PipelineConfig":
         if self.rollout.staleness and self.objective.mismatch.correction == "none":
             msg = "objective.mismatch.correction must be token or sequence with rollout.staleness 1"
+            raise ValueError(msg)
+        return self
+
+    @model_validator(mode="after")
+    def _syncs_one_whole_policy(self) -> "PipelineConfig":
+        if self.rollout.engine == "vllm" and (self.processes.count > 1 or self.lora.rank):
+            msg = "rollout.engine must be transformers with processes.count above 1 or lora.rank above 0"
             raise ValueError(msg)
         return self
 

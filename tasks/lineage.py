@@ -15,7 +15,7 @@ from rangeline.lineage import MANIFEST_NAME, read_manifest
 from rangeline.stages.evaluation import EvaluationResult
 from rangeline.stages.progress import Progress
 from rangeline.stages.reporting import evaluations_of, write_report
-from rangeline.stages.rewarding import plan_rewards
+from rangeline.stages.reward_plan import plan_rewards
 from rangeline.stages.run import RunFolder, last_complete, read_run
 from rangeline.stages.session import TrainingSession
 from rangeline.stages.workspace import Workspace, open_workspace

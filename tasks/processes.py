@@ -7,7 +7,6 @@ which ends each of them as soon as its parent is gone.
 """
 
 import codecs
-import ctypes
 import fcntl
 import os
 import re
@@ -23,7 +22,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from rangeline.errors import ToolError
-from rangeline.orphans import ORPHAN_EXIT
+from rangeline.orphans import die_with_parent
 
 TELEMETRY_OFF: Mapping[str, str] = MappingProxyType(
     {
@@ -38,7 +37,6 @@ TELEMETRY_OFF: Mapping[str, str] = MappingProxyType(
 )
 """Environment that keeps every tool from reporting home; MLflow wants the word `true`."""
 
-_PR_SET_PDEATHSIG = 1
 _TICK_S = 0.1
 _GRACE_S = 2.0
 """Time between the polite and the final signal: enough for dvc to release its locks."""
@@ -161,25 +159,11 @@ def _start(command: Sequence[str], cwd: Path, env: Mapping[str, str] | None) -> 
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             start_new_session=True,
-            preexec_fn=_die_with_parent() if sys.platform == "linux" else None,
+            preexec_fn=die_with_parent() if sys.platform == "linux" else None,
         )
     except OSError as error:
         msg = f"'{command[0]}' must be a program that can be started; got {error} (in {cwd}). Check the installation."
         raise ToolError(msg) from error
-
-
-def _die_with_parent() -> Callable[[], None]:
-    # Everything is looked up before the fork: between fork and exec only one system call is safe in a threaded parent.
-    # PyDLL keeps the interpreter lock, which no other thread of the child could give back.
-    prctl = ctypes.PyDLL(None, use_errno=False).prctl
-    parent = os.getpid()
-
-    def arm() -> None:
-        prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
-        if os.getppid() != parent:  # died before the signal was armed
-            os._exit(ORPHAN_EXIT)
-
-    return arm
 
 
 def _stream(process: subprocess.Popen[bytes], on_line: Callable[[str], None], timeout_s: float | None) -> bool:

@@ -4,9 +4,7 @@ import json
 import os
 import shutil
 import tempfile
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -106,19 +104,10 @@ def toy(tmp_path_factory):
     return make_toy(tmp_path_factory.mktemp("toy") / "w")
 
 
-@dataclass(frozen=True)
-class Trained:
-    """A workspace, its settings and its run of two iterations."""
-
-    workspace: Any
-    config: Any
-    run: Any
-
-
 @pytest.fixture(scope="session")
 def trained(tiny_model_folder, tmp_path_factory):
     """Run every stage once on a tiny random model; not to be changed, but copied."""
-    from tiny import ROOT, problems, write_settings
+    from tiny import ROOT, Trained, problems, write_settings
 
     from rangeline.stages import anchors, calibration, data
     from rangeline.stages.progress import silent

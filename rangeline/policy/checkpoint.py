@@ -21,6 +21,8 @@ from safetensors.torch import load_file, save_file
 
 from rangeline.errors import CheckpointError
 from rangeline.lineage import block_digests, digest_file
+from rangeline.policy import adapter, zero
+from rangeline.policy.gathering import held_by_deepspeed, spread, spread_weights, whole
 from rangeline.policy.trainer import PolicyTrainer
 
 MARKER = "COMPLETE"
@@ -45,8 +47,24 @@ class CheckpointSearch:
     """Each unusable folder with the reason."""
 
 
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class WholeState:
+    """What one process gathered from all, for a checkpoint."""
+
+    weights: Mapping[str, torch.Tensor]
+    """By plain name, adapters merged."""
+    slots: Mapping[str, torch.Tensor]
+    """As `optimizer_tensors` gives them."""
+
+
 def save_checkpoint(
-    folder: Path, *, model: Any, tokenizer: Any | None, optimizer: Any, state: Mapping[str, Any]
+    folder: Path,
+    *,
+    model: Any,
+    tokenizer: Any | None,
+    optimizer: Any,
+    state: Mapping[str, Any],
+    whole_state: WholeState | None = None,
 ) -> None:
     """Write a whole checkpoint or none.
 
@@ -62,6 +80,9 @@ def save_checkpoint(
         AdamW over `model.parameters()`.
     state
         JSON values; must hold the integers `iteration` and `policy_version`.
+    whole_state
+        Weights and optimiser state where the model does not hold them under their plain names: several processes, or
+        an adapter, which is then written beside the merged weights.
 
     Raises
     ------
@@ -73,10 +94,11 @@ def save_checkpoint(
     shutil.rmtree(partial, ignore_errors=True)
     try:
         partial.mkdir(parents=True)
-        model.save_pretrained(partial / POLICY)
+        _save_policy(model, partial, whole_state)
         if tokenizer is not None:
             tokenizer.save_pretrained(partial / POLICY)
-        save_file(_optimizer_tensors(model, optimizer), partial / OPTIMIZER)
+        slots = optimizer_tensors(model, optimizer) if whole_state is None else whole_state.slots
+        save_file(dict(slots), partial / OPTIMIZER)
         (partial / STATE).write_text(text, encoding="utf-8")
         _seal(partial)
         _take_name(partial, folder)
@@ -107,8 +129,11 @@ def load_checkpoint(folder: Path, trainer: PolicyTrainer) -> dict[str, Any]:
     """
     verify_checkpoint(folder)
     try:
-        source = type(trainer.model).from_pretrained(folder / POLICY, dtype=torch.float32)
-        trainer.model.load_state_dict(source.state_dict())
+        if adapter.is_adapted(trainer.model):
+            adapter.load_adapter(trainer.model, folder / adapter.FOLDER)
+        else:
+            source = type(trainer.model).from_pretrained(folder / POLICY, dtype=torch.float32)
+            spread_weights(trainer.model, source.state_dict())
     except (RuntimeError, OSError, SafetensorError) as error:
         msg = (
             f"'{folder / POLICY}' must hold weights of this {type(trainer.model).__name__}; got: {error}. "
@@ -265,24 +290,47 @@ def _why_incomplete(folder: Path) -> str | None:
     return None
 
 
-def _optimizer_tensors(model: Any, optimizer: Any) -> dict[str, torch.Tensor]:
-    names = [name for name, _ in model.named_parameters()]
+def _save_policy(model: Any, folder: Path, whole_state: WholeState | None) -> None:
+    if whole_state is None:
+        model.save_pretrained(folder / POLICY)
+        return
+    plain = model.get_base_model() if adapter.is_adapted(model) else model
+    plain.save_pretrained(folder / POLICY, state_dict=dict(whole_state.weights))
+    if adapter.is_adapted(model):
+        adapter.save_adapter(model, folder / adapter.FOLDER)
+
+
+def _trained_names(model: Any) -> list[str]:
+    return [name for name, parameter in model.named_parameters() if parameter.requires_grad]
+
+
+def optimizer_tensors(model: Any, optimizer: Any) -> dict[str, torch.Tensor]:
+    """Return the optimiser's state by parameter name and slot, whole, on the CPU; every process takes part."""
+    if held_by_deepspeed(model):
+        found = zero.adam_slots(model, optimizer)
+        return {f"{name}{_SLOT}{slot}": value.cpu().contiguous() for name, slot, value in found}
+    names = _trained_names(model)
     state = optimizer.state_dict()["state"]
     return {
-        f"{names[index]}{_SLOT}{slot}": value.detach().cpu().contiguous()
+        f"{names[index]}{_SLOT}{slot}": whole(value).cpu().contiguous()
         for index, slots in state.items()
         for slot, value in slots.items()
     }
 
 
 def _restore_optimizer(path: Path, trainer: PolicyTrainer) -> None:
-    index_of = {name: index for index, (name, _) in enumerate(trainer.model.named_parameters())}
+    index_of = {name: index for index, name in enumerate(_trained_names(trainer.model))}
+    parameters = dict(trainer.model.named_parameters())
     slots: dict[int, dict[str, torch.Tensor]] = {}
     for key, value in load_file(path).items():
         name, _, slot = key.partition(_SLOT)
         if name not in index_of:
             msg = f"'{path}' must hold state of the policy's parameters; got '{name}'. Resume the run it belongs to."
             raise CheckpointError(msg)
-        slots.setdefault(index_of[name], {})[slot] = value
+        slots.setdefault(index_of[name], {})[slot] = spread(value, like=parameters[name])
+    if held_by_deepspeed(trainer.model):
+        by_name = {name: slots[index] for name, index in index_of.items() if index in slots}
+        zero.put_adam_slots(trainer.model, trainer.optimizer, by_name)
+        return
     groups = trainer.optimizer.state_dict()["param_groups"]
     trainer.optimizer.load_state_dict({"state": slots, "param_groups": groups})

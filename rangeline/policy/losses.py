@@ -30,15 +30,11 @@ from rangeline.policy.batch import (
     taught_weights,
     token_weights,
 )
-from rangeline.policy.mismatch import (
-    Mismatch,
-    combine_mismatch,
-    compare_with_sampler,
-    measure_mismatch,
-    require_small_mismatch,
-)
+from rangeline.policy.mismatch import Mismatch, compare_with_sampler, measure_mismatch
 from rangeline.policy.objective import ObjectiveTerms, TokenTerms, policy_loss
 from rangeline.policy.settings import UpdateSettings
+from rangeline.policy.sharding import shard_groups
+from rangeline.policy.world import World
 from rangeline.records import BoolArray
 
 
@@ -55,6 +51,8 @@ class Scorer(Protocol):
     """What the losses need of a trainer."""
 
     settings: UpdateSettings
+    world: World
+    """The processes that share the rows."""
 
     @property
     def device(self) -> torch.device:
@@ -67,6 +65,10 @@ class Scorer(Protocol):
 
     def reference_logprobs(self, tokens: TokenTensors) -> Tensor | None:
         """Return log-probs under the frozen reference; None where there is none."""
+        ...
+
+    def even_out(self, count: int) -> None:
+        """Pass through the policy as often as the process with the most passes, of which this one did some."""
         ...
 
     def tensors(self, token_ids_BL: IntArray, attention_mask_BL: BoolArray, loss_mask_BL: BoolArray) -> TokenTensors:
@@ -86,7 +88,7 @@ class MicroBatch:
 
 
 class PartLosses:
-    """The part of a batch that one optimiser step takes.
+    """The part of a batch that one optimiser step takes: what this process trains on of it, by whole prompt groups.
 
     Parameters
     ----------
@@ -100,11 +102,17 @@ class PartLosses:
         self._scorer, self._batch, self._settings = scorer, batch, scorer.settings
         rows = rows_with_loss(batch, keep_zero_advantage=self._settings.uses_every_row)
         weight_B = token_weights(batch, self._settings.aggregation)
-        budget = self._settings.micro_batch_tokens
+        world, budget = scorer.world, self._settings.micro_batch_tokens
+        mine = shard_groups(batch.prompt_id_B, batch.lengths_B, rows, world.size)[world.rank]
         self._micros = [
-            self._micro_batch(index, weight_B[index]) for index in micro_batches(batch, rows, max_batch_tokens=budget)
+            self._micro_batch(index, weight_B[index]) for index in micro_batches(batch, mine, max_batch_tokens=budget)
         ]
+        if self._settings.kl_coefficient > 0:
+            scorer.even_out(len(self._micros))
+        self._groups = self._taught_groups()
         self._old: list[Tensor] = []
+        self.is_first_pass = True
+        """Until old log-probs are compared with the sampler's and the first step is taken."""
         self._factors: list[Tensor | None] = []
         self.mismatch: list[Mismatch] = []
         """Of each micro-batch whose old log-probs are known."""
@@ -116,8 +124,13 @@ class PartLosses:
 
     @property
     def num_rows(self) -> int:
-        """Rows that have a loss."""
+        """Rows of this process that have a loss."""
         return sum(len(micro.advantage_B) for micro in self._micros)
+
+    @property
+    def num_losses(self) -> int:
+        """Losses of this process."""
+        return len(self._micros) + len(self._groups)
 
     def freeze_old(self) -> None:
         """Compute the old log-probs under the present weights."""
@@ -125,14 +138,14 @@ class PartLosses:
             with torch.no_grad():
                 old_BL, _ = self._scorer.logprobs(micro.tokens)
             self._keep_old(micro, old_BL)
+        self._scorer.even_out(len(self._micros))
+        self.is_first_pass = False
 
     def losses(self, terms: list[ObjectiveTerms], taught: list[float]) -> Iterator[Tensor]:
         """Give the losses one at a time, and append what they report.
 
         Raises
         ------
-        MismatchError
-            In the first pass, when sampler and trainer differ by more than is allowed.
         NonFiniteError
             When a log-prob or a loss is not finite.
         """
@@ -179,9 +192,6 @@ class PartLosses:
             )
             terms.append(said)
             yield loss
-        if fresh:
-            # The optimiser steps after the last loss: an error here leaves the weights as they were.
-            require_small_mismatch(combine_mismatch(self.mismatch), settings.max_mismatch)
 
     def _micro_batch(self, index: IntArray, weight_B: Any) -> MicroBatch:
         batch, device = self._batch, self._scorer.device
@@ -201,14 +211,20 @@ class PartLosses:
             reference_BL=self._scorer.reference_logprobs(tokens),
         )
 
-    def _taught_losses(self, values: list[float]) -> Iterator[Tensor]:
-        """Give minus the weighted log-likelihood of the texts to learn; texts of weight 0 change nothing."""
-        texts = self._batch.taught
-        weight_R = taught_weights(self._batch, self._settings.aggregation)
+    def _taught_groups(self) -> list[IntArray]:
+        """Divide the texts to learn among processes and micro-batches; texts of weight 0 change nothing."""
+        texts, world = self._batch.taught, self._scorer.world
         rows = [i for i, row in enumerate(texts) if row.weight != 0 and row.target_ids]
         lengths = np.array([len(row.prompt_ids) + len(row.target_ids) for row in texts], dtype=np.int64)
-        ordered = sorted(rows, key=lambda i: (-int(lengths[i]), texts[i].prompt_ids, texts[i].target_ids))
-        for index in group_by_length(ordered, lengths, max_batch_tokens=self._settings.micro_batch_tokens):
+        mine = shard_groups([row.prompt_id for row in texts], lengths, rows, world.size)[world.rank]
+        ordered = sorted(mine.tolist(), key=lambda i: (-int(lengths[i]), texts[i].prompt_ids, texts[i].target_ids))
+        return group_by_length(ordered, lengths, max_batch_tokens=self._settings.micro_batch_tokens)
+
+    def _taught_losses(self, values: list[float]) -> Iterator[Tensor]:
+        """Give minus the weighted log-likelihood of the texts to learn."""
+        texts = self._batch.taught
+        weight_R = taught_weights(self._batch, self._settings.aggregation)
+        for index in self._groups:
             chosen = [texts[i] for i in index]
             arrays = pad_rows([row.prompt_ids for row in chosen], [row.target_ids for row in chosen], pad_id=0)
             logprob_BL, _ = self._scorer.logprobs(self._scorer.tensors(*arrays))

@@ -16,8 +16,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rangeline.errors import BadInputError, NonFiniteError
-from rangeline.policy.batch import group_by_length, pad_rows
+from rangeline.errors import BadInputError, ConfigError, NonFiniteError
+from rangeline.policy.batch import IntArray, group_by_length, pad_rows
 from rangeline.policy.trainer import PolicyTrainer
 
 
@@ -81,9 +81,14 @@ def supervised_update(
     _check_rows(rows)
     num_tokens = sum(len(row.target_ids) for row in rows)
     values: list[float] = []
-    norm = trainer.step(_losses(trainer, rows, pad_id, num_tokens, values), learning_rate=learning_rate)
+    groups = _groups(trainer, rows)
+    norm = trainer.step(
+        _losses(trainer, rows, groups, (pad_id, num_tokens), values),
+        num_losses=len(groups),
+        learning_rate=learning_rate,
+    )
     return SupervisedReport(
-        loss=sum(values),
+        loss=trainer.world.total([sum(values)])[0],
         grad_norm=norm,
         num_rows=len(rows),
         num_tokens=num_tokens,
@@ -111,10 +116,15 @@ def choice_update(
     ------
     BadInputError
         When there is no row, a prompt is empty, or the numbers of choices differ or are 0.
+    ConfigError
+        When there are several processes: only the warm-up takes such steps, and it runs in one.
     NonFiniteError
         When the loss or its gradient is not finite.
     """
     started = time.perf_counter()
+    if trainer.world.size > 1:
+        msg = f"A choice step must be taken in one process; got {trainer.world.size}. Warm the policy up by itself."
+        raise ConfigError(msg)
     num_choices = {len(row.choice_ids) for row in rows}
     if len(num_choices) != 1 or 0 in num_choices or not all(row.prompt_ids for row in rows):
         msg = (
@@ -147,13 +157,24 @@ def _require_finite(value: float) -> None:
         raise NonFiniteError(msg)
 
 
-def _losses(
-    trainer: PolicyTrainer, rows: Sequence[SupervisedRow], pad_id: int, num_tokens: int, values: list[float]
-) -> Iterator[Tensor]:
+def _groups(trainer: PolicyTrainer, rows: Sequence[SupervisedRow]) -> list[IntArray]:
+    """Divide the rows among processes, then into micro-batches."""
     lengths_B = np.array([len(row.prompt_ids) + len(row.target_ids) for row in rows], dtype=np.int64)
     # Token ids break ties, so that the order of the rows changes nothing.
     ordered = sorted(range(len(rows)), key=lambda i: (-int(lengths_B[i]), rows[i].prompt_ids, rows[i].target_ids))
-    for index in group_by_length(ordered, lengths_B, max_batch_tokens=trainer.settings.micro_batch_tokens):
+    mine = ordered[trainer.world.rank :: trainer.world.size]
+    return group_by_length(mine, lengths_B, max_batch_tokens=trainer.settings.micro_batch_tokens)
+
+
+def _losses(
+    trainer: PolicyTrainer,
+    rows: Sequence[SupervisedRow],
+    groups: Sequence[IntArray],
+    counts: tuple[int, int],
+    values: list[float],
+) -> Iterator[Tensor]:
+    pad_id, num_tokens = counts
+    for index in groups:
         arrays = pad_rows([rows[i].prompt_ids for i in index], [rows[i].target_ids for i in index], pad_id=pad_id)
         logprob_BL, _ = trainer.logprobs(trainer.tensors(*arrays))
         loss = -logprob_BL.sum() / num_tokens

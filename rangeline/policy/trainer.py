@@ -1,4 +1,4 @@
-"""Update the policy from one batch of rollouts: AdamW steps on Accelerate, in one process.
+"""Update the policy from one batch of rollouts: AdamW steps on Accelerate, in one process or several.
 
 It computes `updates_per_batch` passes over a batch on the clipped objective of `policy.objective`, each of
 `mini_batches` optimiser steps; `policy.losses` gives the losses of a step and says where old log-probs come from.
@@ -12,17 +12,18 @@ Shapes: B rows of a micro-batch, L prompt and completion tokens (padded).
 
 import math
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import nullcontext
+from functools import partial
 from typing import Any, Self
 
 import numpy as np
 import torch
-from accelerate import Accelerator
 from torch import Tensor
 
 from rangeline.errors import ConfigError, NonFiniteError
 from rangeline.policy.activation_checkpointing import allow_checkpointing, checkpointed_layers
+from rangeline.policy.adapter import is_adapted
 from rangeline.policy.batch import IntArray, PolicyBatch
 from rangeline.policy.losses import PartLosses, split_by_prompt
 from rangeline.policy.losses import TokenTensors as TokenTensors  # rows as the trainer takes them
@@ -32,6 +33,7 @@ from rangeline.policy.report import StepReport, report_update
 from rangeline.policy.report import UpdateReport as UpdateReport  # what an update returns
 from rangeline.policy.schedule import schedule_factor
 from rangeline.policy.settings import UpdateSettings as UpdateSettings  # found beside the trainer that they set
+from rangeline.policy.world import World
 from rangeline.records import BoolArray
 from rangeline.rollout.token_logprobs import token_logprobs
 
@@ -46,11 +48,14 @@ class PolicyTrainer:
     settings
         How to update it.
     reference
-        Frozen model of the KL term; needed exactly when `kl_coefficient` is positive.
+        Frozen model of the KL term; needed exactly when `kl_coefficient` is positive, and not where the model has an
+        adapter: without it, the model is its own reference.
     cpu
         True forbids an accelerator.
     num_processes
         World size that was asked for; compared with what Accelerate started.
+    world
+        Where the trainer runs, in place of `cpu` and `num_processes`.
 
     Raises
     ------
@@ -66,17 +71,10 @@ class PolicyTrainer:
         reference: Any | None = None,
         cpu: bool = False,
         num_processes: int = 1,
+        world: World | None = None,
     ) -> None:
-        # Mixed precision is this class's own autocast: log-probs are computed in chunks outside the model's forward,
-        # which Accelerate's wrapper would not reach, and the same weights must also sample unwrapped.
-        self._accelerator = Accelerator(cpu=cpu, mixed_precision="no")
-        if self._accelerator.num_processes != num_processes:
-            msg = (
-                f"'num_processes' must equal the started processes; got {self._accelerator.num_processes} for "
-                f"{num_processes} asked. Start with torchrun --nproc_per_node {num_processes}."
-            )
-            raise ConfigError(msg)
-        if settings.kl_coefficient > 0 and reference is None:
+        self.world = World(cpu=cpu, num_processes=num_processes) if world is None else world
+        if settings.kl_coefficient > 0 and reference is None and not is_adapted(model):
             msg = (
                 f"'reference' must be a model when kl_coefficient is positive; got None ({settings.kl_coefficient}). "
                 "Give the initial policy."
@@ -88,18 +86,16 @@ class PolicyTrainer:
         )
         if settings.activation_checkpointing:
             allow_checkpointing(model)
-        optimizer = torch.optim.AdamW(
-            model.parameters(), lr=settings.learning_rate, betas=settings.betas, weight_decay=0.0
-        )
-        self.model, self.optimizer = self._accelerator.prepare(model, optimizer)
-        self.model.eval()
+        trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+        optimizer = torch.optim.AdamW(trained, lr=settings.learning_rate, betas=settings.betas, weight_decay=0.0)
+        self.model = model
+        self.optimizer = self.world.prepare(model, optimizer, max_grad_norm=settings.max_grad_norm)
         self._reference = None if reference is None else reference.to(self.device).eval().requires_grad_(False)
 
     @property
     def device(self) -> torch.device:
         """Where the policy lives."""
-        device: torch.device = self._accelerator.device
-        return device
+        return self.world.device
 
     def update(self, batch: PolicyBatch) -> UpdateReport:
         """Take the optimiser steps of one batch.
@@ -107,7 +103,7 @@ class PolicyTrainer:
         Parameters
         ----------
         batch
-            All rollouts of the iteration, those without signal included.
+            All rollouts of the iteration, those without signal included; the same in every process.
 
         Returns
         -------
@@ -129,15 +125,15 @@ class PolicyTrainer:
         if len(parts) > 1:
             for part in parts:
                 part.freeze_old()
-            require_small_mismatch(_mismatch_of(parts), settings.max_mismatch)
+            require_small_mismatch(self._mismatch_of(parts), settings.max_mismatch)
         by_step = [
             self._take_step(part) for _ in range(settings.updates_per_batch) for part in parts if part.has_signal
         ]
         return report_update(
             by_step,
-            _mismatch_of(parts),
+            self._mismatch_of(parts),
             passes=settings.updates_per_batch,
-            active_rows=sum(part.num_rows for part in parts),
+            active_rows=int(self.world.total([sum(part.num_rows for part in parts)])[0]),
             num_rows=len(batch),
             seconds=time.perf_counter() - started,
         )
@@ -146,16 +142,27 @@ class PolicyTrainer:
         terms: list[ObjectiveTerms] = []
         taught: list[float] = []
         rate = self.learning_rate
-        norm = self.step(part.losses(terms, taught))
-        total = combine_terms(terms)
+        norm = self.step(
+            part.losses(terms, taught), num_losses=part.num_losses, before=partial(self._check_mismatch, part)
+        )
+        total = combine_terms(self.world.records_of_all(combine_terms(terms)))
         return StepReport(
             step=self.num_steps,
             learning_rate=rate,
-            loss=total.loss + sum(taught),
+            loss=total.loss + self.world.total([sum(taught)])[0],
             grad_norm=norm,
             grad_norm_clipped=min(norm, self.settings.max_grad_norm),
             terms=total,
         )
+
+    def _check_mismatch(self, part: PartLosses) -> None:
+        if part.is_first_pass:
+            require_small_mismatch(self._mismatch_of([part]), self.settings.max_mismatch)
+            part.is_first_pass = False
+
+    def _mismatch_of(self, parts: Iterable[PartLosses]) -> Mismatch:
+        mine = combine_mismatch([item for part in parts for item in part.mismatch])
+        return combine_mismatch(self.world.records_of_all(mine))
 
     @property
     def num_steps(self) -> int:
@@ -168,13 +175,24 @@ class PolicyTrainer:
         """Learning rate of the next step."""
         return self.settings.learning_rate * self._factor(self.num_steps)
 
-    def step(self, losses: Iterable[Tensor], *, learning_rate: float | None = None) -> float:
-        """Add up the gradients of the losses and take one optimiser step.
+    def step(
+        self,
+        losses: Iterable[Tensor],
+        *,
+        num_losses: int | None = None,
+        before: Callable[[], None] | None = None,
+        learning_rate: float | None = None,
+    ) -> float:
+        """Add up the gradients of the losses, over all processes, and take one optimiser step.
 
         Parameters
         ----------
         losses
-            Losses of the micro-batches, already divided by the global count; taken one at a time.
+            Losses of this process's micro-batches, already divided by the global count; taken one at a time.
+        num_losses
+            How many come; None, in one process alone, takes all.
+        before
+            Called when all gradients are there; an error that it raises keeps the step from being taken.
         learning_rate
             Of this step alone; None means that of the settings and their schedule.
 
@@ -190,15 +208,15 @@ class PolicyTrainer:
         """
         rate = self.learning_rate if learning_rate is None else learning_rate
         try:
-            for loss in losses:
-                self._accelerator.backward(loss)
-            norm = float(self._accelerator.clip_grad_norm_(self.model.parameters(), self.settings.max_grad_norm))
+            self.world.add_gradients(iter(losses), num_losses, self._idle_loss)
+            if before is not None:
+                before()
+            for group in self.optimizer.param_groups:
+                group["lr"] = rate
+            norm = self.world.step(self.optimizer, max_norm=self.settings.max_grad_norm)
             if not math.isfinite(norm):
                 msg = f"'grad_norm' must be finite; got {norm} (policy update). Lower the learning rate."
                 raise NonFiniteError(msg)
-            for group in self.optimizer.param_groups:
-                group["lr"] = rate
-            self.optimizer.step()
         finally:
             self.optimizer.zero_grad(set_to_none=True)
         return norm
@@ -226,8 +244,8 @@ class PolicyTrainer:
             torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=is_bf16),
             checkpointed_layers(chosen) if is_lean else nullcontext(),
         ):
-            return token_logprobs(
-                chosen,
+            score = self.world.score if model is None else partial(token_logprobs, model)
+            return score(
                 tokens.token_ids_BL,
                 tokens.attention_mask_BL,
                 tokens.loss_mask_BL,
@@ -240,8 +258,25 @@ class PolicyTrainer:
         """Return log-probs under the frozen reference policy; None when the KL term is off."""
         if self.settings.kl_coefficient == 0:
             return None
-        with torch.no_grad():
+        # An adapted model without its adapter is the policy that the run began from.
+        with torch.no_grad(), self.model.disable_adapter() if self._reference is None else nullcontext():
             return self.logprobs(tokens, model=self._reference)[0]
+
+    def even_out(self, count: int) -> None:
+        """Pass through the policy as often as the process with the most forward passes, of which this one did some.
+
+        Sharded weights are gathered by all processes together, in every forward pass.
+        """
+        if self.world.shards_weights:
+            with torch.no_grad():
+                for _ in range(int(self.world.highest([count])[0]) - count):
+                    self._idle_loss()
+
+    def _idle_loss(self) -> Tensor:
+        """Return a loss of 0 that uses the policy: what a process does while another has more micro-batches."""
+        mask = np.array([[False, True]])
+        tokens = self.tensors(np.zeros((1, 2), dtype=np.int64), np.ones_like(mask), mask)
+        return 0.0 * self.logprobs(tokens)[0].sum()
 
     def tensors(self, token_ids_BL: IntArray, attention_mask_BL: BoolArray, loss_mask_BL: BoolArray) -> TokenTensors:
         """Move padded rows to the device, cut to the last column that some row attends."""
@@ -258,10 +293,6 @@ class PolicyTrainer:
         )
 
     def close(self) -> Self:
-        """Let go of the accelerator's references to the model and the optimiser."""
-        self._accelerator.free_memory()
+        """Let go of the references to the model and the optimiser."""
+        self.world.close()
         return self
-
-
-def _mismatch_of(parts: Iterable[PartLosses]) -> Mismatch:
-    return combine_mismatch([item for part in parts for item in part.mismatch])

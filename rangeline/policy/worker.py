@@ -3,27 +3,49 @@
 It computes nothing itself: it generates with `rollout.transformers_engine`, updates with `policy.trainer`, and saves
 and restores with `policy.checkpoint`, keeping the policy version of all three in step.
 There is no formula here and nothing is divided.
-It leaves out worlds of several processes: a second process is refused, never silently ignored.
+It leaves out the starting of processes (`policy.processes`): where there are several, each holds a worker and all
+take the same calls in the same order, each samples the prompts it is given, and the first alone writes.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Self
 
 import torch
+from safetensors.torch import save_file
 
 from rangeline.errors import CheckpointError, ConfigError
+from rangeline.policy.adapter import LoraSettings, add_adapter, is_adapted
 from rangeline.policy.batch import PolicyBatch, TaughtRow, build_batch
-from rangeline.policy.checkpoint import load_checkpoint, read_state, save_checkpoint
+from rangeline.policy.checkpoint import WholeState, load_checkpoint, optimizer_tensors, read_state, save_checkpoint
+from rangeline.policy.gathering import copy_weights, whole_weights
 from rangeline.policy.supervised import ChoiceRow, SupervisedReport, SupervisedRow, choice_update, supervised_update
 from rangeline.policy.trainer import PolicyTrainer, UpdateReport, UpdateSettings
+from rangeline.policy.world import World
 from rangeline.records import Advantages, RolloutSet, SamplingPlan
 from rangeline.rollout.engine import EncodedPrompt, RolloutEngine
 from rangeline.rollout.pretrained import Pretrained, load_pretrained
 from rangeline.rollout.transformers_engine import TransformersEngine
 
 SamplerDtype = Literal["float32", "bfloat16", "float16"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placement:
+    """Where a worker trains, and how much of the policy."""
+
+    num_processes: int = 1
+    """World size that was asked for; compared with what was started."""
+    cpu: bool = False
+    """True forbids an accelerator."""
+    lora: LoraSettings | None = None
+    """Adapters to train in place of the weights; None trains the weights."""
+
+
+ALONE = Placement()
+"""One process that trains all weights."""
 
 
 class PolicyWorker:
@@ -40,16 +62,14 @@ class PolicyWorker:
     prompts_per_batch
         Prompts that are sampled at once.
     seed
-        Seed of the run; with iteration and prompt id it keys every draw.
-    num_processes
-        World size; 1.
-    cpu
-        True forbids an accelerator.
+        Seed of the run; with iteration and prompt id it keys every draw, in whichever process.
+    placement
+        Processes and adapters.
 
     Raises
     ------
     ConfigError
-        When `num_processes` is not 1 or `sampler_dtype` is unknown.
+        When another number of processes was started, `sampler_dtype` is unknown, or adapters would be sharded.
     """
 
     def __init__(
@@ -60,35 +80,37 @@ class PolicyWorker:
         sampler_dtype: SamplerDtype = "float32",
         prompts_per_batch: int = 8,
         seed: int = 0,
-        num_processes: int = 1,
-        cpu: bool = False,
+        placement: Placement = ALONE,
     ) -> None:
-        if num_processes != 1:
-            msg = (
-                f"'num_processes' must be 1; got {num_processes} (policy worker). Training across processes is not "
-                "supported: use one process and a larger micro-batch."
-            )
-            raise ConfigError(msg)
         if sampler_dtype not in ("float32", "bfloat16", "float16"):
             msg = f"'sampler_dtype' must be float32, bfloat16 or float16; got '{sampler_dtype}'. Correct the setting."
             raise ConfigError(msg)
+        world, lora = World(cpu=placement.cpu, num_processes=placement.num_processes), placement.lora
+        if lora is not None and world.shards_weights:
+            msg = f"'lora.rank' must be 0 where weights are sharded; got {lora.rank}. Use DDP, or train the weights."
+            raise ConfigError(msg)
         model = pretrained.model
         # Copied before any update: the KL term compares with the policy this worker was loaded from.
-        reference = deepcopy(model) if settings.kl_coefficient > 0 else None
-        sampler = None if sampler_dtype == "float32" else _cast_copy(model, getattr(torch, sampler_dtype))
+        reference = deepcopy(model) if settings.kl_coefficient > 0 and lora is None else None
+        sampler = None
+        if sampler_dtype != "float32" or lora is not None or world.shards_weights:
+            # Adapters are merged into a copy, never into the frozen start: adding and taking away would change it.
+            sampler = _cast_copy(model, getattr(torch, sampler_dtype))
+        if lora is not None:
+            model = add_adapter(model, lora, seed=seed)
         self.tokenizer = pretrained.tokenizer
         self.model_name = pretrained.name
         self.model_digest = pretrained.digest
         self.policy_version = 0
         self._seed = seed
         self._prompts_per_batch = prompts_per_batch
-        self._trainer = PolicyTrainer(model, settings, reference=reference, cpu=cpu, num_processes=num_processes)
+        self._trainer = PolicyTrainer(model, settings, reference=reference, world=world)
         self._sampler = self._trainer.model if sampler is None else sampler.to(self._trainer.device)
         self.engine: RolloutEngine | None = None
         """Engine that samples in place of the model in this process; it must follow `policy_version` by itself."""
 
     @classmethod
-    def load(
+    def load(  # noqa: PLR0913 - what the class takes, and where the model is found
         cls,
         name_or_folder: str,
         *,
@@ -98,6 +120,7 @@ class PolicyWorker:
         cache_dir: Path,
         prompts_per_batch: int = 8,
         seed: int = 0,
+        placement: Placement = ALONE,
     ) -> Self:
         """Load a policy by name or folder, with float32 weights, and make it resident.
 
@@ -106,7 +129,7 @@ class PolicyWorker:
         name_or_folder
             Initial policy of the run. A resumed run loads the same one and then restores, so that the reference
             policy of a KL term stays the initial one.
-        settings, sampler_dtype, prompts_per_batch, seed
+        settings, sampler_dtype, prompts_per_batch, seed, placement
             As for the class.
         trust_remote_code
             Allow code that comes with the model.
@@ -132,6 +155,7 @@ class PolicyWorker:
             sampler_dtype=sampler_dtype,
             prompts_per_batch=prompts_per_batch,
             seed=seed,
+            placement=placement,
         )
 
     @property
@@ -241,13 +265,30 @@ class PolicyWorker:
             When the state is no JSON or holds no iteration.
         """
         own = {"policy_version": self.policy_version, "seed": self._seed, "model_digest": self.model_digest}
-        save_checkpoint(
-            folder,
-            model=self._trainer.model,
-            tokenizer=self.tokenizer,
-            optimizer=self._trainer.optimizer,
-            state={**state, **own},
-        )
+        trainer, world = self._trainer, self._trainer.world
+        gathered = None
+        if world.size > 1 or is_adapted(trainer.model):
+            gathered = WholeState(
+                weights=whole_weights(trainer.model, keep=world.is_main),
+                slots=optimizer_tensors(trainer.model, trainer.optimizer),
+            )
+        if world.is_main:
+            save_checkpoint(
+                folder,
+                model=trainer.model,
+                tokenizer=self.tokenizer,
+                optimizer=trainer.optimizer,
+                state={**state, **own},
+                whole_state=gathered,
+            )
+        world.wait()
+
+    def export_weights(self, path: Path) -> None:
+        """Write the policy's whole weights, adapters merged, to one safetensors file."""
+        weights = whole_weights(self._trainer.model, keep=self._trainer.world.is_main)
+        if self._trainer.world.is_main:
+            save_file(weights, path)
+        self._trainer.world.wait()
 
     def restore(self, folder: Path) -> dict[str, Any]:
         """Continue from a checkpoint of the same run.
@@ -288,15 +329,9 @@ class PolicyWorker:
         self.policy_version += 1
         self._refresh_sampler()
 
-    @torch.no_grad()
     def _refresh_sampler(self) -> None:
-        source = self._trainer.model
-        if self._sampler is source:
-            return
-        for mine, theirs in zip(self._sampler.parameters(), source.parameters(), strict=True):
-            mine.copy_(theirs)
-        for mine, theirs in zip(self._sampler.buffers(), source.buffers(), strict=True):
-            mine.copy_(theirs)
+        if self._sampler is not self._trainer.model:
+            copy_weights(self._trainer.model, self._sampler)
 
 
 def _cast_copy(model: Any, dtype: torch.dtype) -> Any:

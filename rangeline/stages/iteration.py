@@ -22,8 +22,8 @@ from rangeline.conformal.density_ratio import DensityRatio, fit_density_ratio
 from rangeline.conformal.overlap import overlap_report
 from rangeline.errors import CalibrationError
 from rangeline.lineage import MANIFEST_NAME, atomic_write, digest_file, read_manifest, write_json, write_manifest
+from rangeline.policy.processes import Policy
 from rangeline.policy.retention import NOTE, Retention, plan_retention
-from rangeline.policy.worker import PolicyWorker
 from rangeline.records import CoverageReport, PromptRow, RewardIntervals, RolloutSet, SamplingPlan
 from rangeline.rollout.engine import EncodedPrompt
 from rangeline.seeds import stream
@@ -37,13 +37,12 @@ from rangeline.stages.judging import Judge, judge_all, plan_of, verify_rollouts
 from rangeline.stages.known import Known
 from rangeline.stages.overlap import OVERLAP_NAME, apply_rules, write_unweighted
 from rangeline.stages.progress import Progress, silent
+from rangeline.stages.reward_plan import RewardPlan, plan_rewards
 from rangeline.stages.rewarding import (
     Draw,
     RewardContext,
     RewardModels,
-    RewardPlan,
     draw_nothing_for,
-    plan_rewards,
     reward_share,
 )
 from rangeline.stages.run import RunFolder, retention_of
@@ -117,7 +116,7 @@ class Iteration:
         if plan.needs_judge:
             chosen["ratio"] = pick(self.known.pool(self.workspace, "ratio"), train.ratio_prompts, purpose="order/ratio")
         if train.labelled_prompts:
-            labelled = self.known.pool(self.workspace, "warmup")
+            labelled = plan.usable(self.known.pool(self.workspace, "warmup"), "warmup")
             chosen["policy"] += pick(labelled, train.labelled_prompts, purpose="order/labelled")
         return chosen
 
@@ -134,7 +133,7 @@ class Iteration:
     def _by_id(self, share: str) -> Mapping[str, PromptRow]:
         return {row.prompt_id: row for row in self.rows[share]}
 
-    def sample(self, worker: PolicyWorker, progress: Progress) -> None:
+    def sample(self, worker: Policy, progress: Progress) -> None:
         """Draw the rollouts of every share from the current policy."""
         for share, (prompts, plan) in self.asked(worker.tokenizer).items():
             rollouts = worker.generate(
@@ -281,9 +280,12 @@ class Iteration:
     ) -> tuple[RolloutSet, dict[str, PromptRow]] | None:
         """Draw a source's prompts beyond those of the iteration, in an order of their own; None once none is left."""
         drawn = set(self._by_id("policy"))
+        # Labelled prompts that are mixed in have a pool, and perhaps a source, of their own.
+        mixed = ["warmup"] if self.config.train.labelled_prompts else []
         rows = [
             row
-            for row in self.plan.usable(self.known.pool(self.workspace, self.plan.pool))
+            for pool in (self.plan.pool, *mixed)
+            for row in self.plan.usable(self.known.pool(self.workspace, pool), pool)
             if row.prompt_id not in drawn and self.plan.source_of(row) == source
         ]
         order = stream(self.config.seed, "order/refill", self.number).permutation(len(rows))
@@ -357,7 +359,7 @@ class Iteration:
         """Turn the policy share's intervals into advantages; return whether there is anything to learn from."""
         return credit_share(self.folder, self.config, before=self.run.iteration(self.number - 1), chosen=chosen)
 
-    def update(self, worker: PolicyWorker, progress: Progress) -> None:
+    def update(self, worker: Policy, progress: Progress) -> None:
         """Update the policy from the advantages."""
         progress("update policy", 0, 1)
         write_json(self.folder / "update.json", update_policy(self.folder, self.config, self.plan, worker))
@@ -369,12 +371,12 @@ class Iteration:
         train = self.config.train
         return self.number % train.checkpoint_every == 0 or self.number == train.iterations
 
-    def save(self, worker: PolicyWorker) -> None:
+    def save(self, worker: Policy) -> None:
         """Write this iteration's checkpoint."""
         state = {"iteration": self.number, "run": self.run.name, **self._reward_digest()}
         worker.save(self.run.checkpoint(self.number), state)
 
-    def close(self, worker: PolicyWorker) -> None:
+    def close(self, worker: Policy) -> None:
         """Write the checkpoint where one is due, the metrics, then the manifest that closes the iteration."""
         # What an interrupted sitting left of this iteration says nothing of this one's checkpoint.
         for name in ("checkpoint.json", NOTE):

@@ -15,7 +15,7 @@ from rangeline.lineage import MANIFEST_NAME, digest_file, digest_json, read_mani
 from rangeline.policy.checkpoint import MARKER, is_complete, verify_checkpoint
 from rangeline.policy.retention import NOTE, Retention
 from rangeline.rollout.pretrained import resolve_dtype
-from rangeline.stages.rewarding import plan_rewards
+from rangeline.stages.reward_plan import plan_rewards
 from rangeline.stages.workspace import Workspace
 
 # These say how long or how strictly a run goes on, not what an iteration computes: a run may be resumed with others.
@@ -34,7 +34,8 @@ _LOOK_BACK = 20
 """Iterations whose audits the choice of an estimator reads; a recalibration reads fewer."""
 STOPPED = "stopped.json"
 """Names the checkpoint that a run made because it was asked to stop."""
-_FREE_SECTIONS = frozenset({"coverage", "overlap", "evaluate"})
+# The number of processes changes nothing but rounding.
+_FREE_SECTIONS = frozenset({"coverage", "overlap", "evaluate", "processes"})
 
 
 @dataclass(frozen=True, slots=True)

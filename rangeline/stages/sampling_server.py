@@ -193,6 +193,26 @@ class SamplingServer:
         write_json(self._folder / ENGINE_STATE, facts)
 
 
+def open_server(
+    settings: RolloutConfig, folder: Path, worker: object, *, model: Path, progress: Progress
+) -> SamplingServer:
+    """Make a server the rollout engine of a policy; arguments as for `SamplingServer`.
+
+    Raises
+    ------
+    ConfigError
+        When the policy is spread over processes of its own.
+    """
+    if not isinstance(worker, PolicyWorker):
+        msg = (
+            "'rollout.engine' must be transformers where the policy is spread over processes; got 'vllm' "
+            f"({type(worker).__name__}). Leave out processes.accelerate_config."
+        )
+        raise ConfigError(msg)
+    worker.engine = server = SamplingServer(settings, folder, worker, model=model, progress=progress)
+    return server
+
+
 def _state_of(error: RolloutError) -> EngineState:
     if isinstance(error, WeightSyncError):
         return error.state

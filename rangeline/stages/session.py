@@ -33,13 +33,14 @@ from rangeline.stages.iteration import Iteration
 from rangeline.stages.judging import open_judge
 from rangeline.stages.known import Known
 from rangeline.stages.oracle import observe
+from rangeline.stages.policy import open_policy
 from rangeline.stages.progress import Progress, silent
-from rangeline.stages.rewarding import RewardModels, plan_rewards
+from rangeline.stages.reward_plan import plan_rewards
+from rangeline.stages.rewarding import RewardModels
 from rangeline.stages.run import OpenedRun, open_run
-from rangeline.stages.sampling_server import SamplingServer
+from rangeline.stages.sampling_server import SamplingServer, open_server
 from rangeline.stages.sittings import clear_remains, retire, save_stop, write_sitting
 from rangeline.stages.tables import read_judgments, write_table
-from rangeline.stages.warmup import load_worker
 from rangeline.stages.watch import watch
 from rangeline.stages.workspace import Workspace
 from rangeline.suites.candidate_world import World
@@ -85,7 +86,8 @@ class TrainingSession:
                 source=source_rows(workspace, self.calibration), calibration=self.calibration.calibration
             )
         # Says at once where no prompt could be scored.
-        self.plan.usable(self._known.pool(workspace, self.plan.pool))
+        for pool in (self.plan.pool, *(["warmup"] if config.train.labelled_prompts else [])):
+            self.plan.usable(self._known.pool(workspace, pool), pool)
         self.opened: OpenedRun = open_run(workspace, config, run)
         self.pinned: frozenset[str] = frozenset()
         """Names of checkpoints that somebody refers to: retention leaves them alone."""
@@ -109,14 +111,14 @@ class TrainingSession:
 
     def __enter__(self) -> Self:
         """Load policy and judge, and restore the last complete checkpoint."""
-        self.worker = load_worker(self.config, str(self.workspace.warmup / "policy"))
+        self.worker = open_policy(self.workspace, self.config)
         if self.opened.done:
             self.worker.restore(self.opened.folder.checkpoint(self.opened.done))
             # A sitting that was killed before it pruned left one checkpoint too many.
             retire(self.opened.folder, self.opened.done, self.pinned)
         self._server: SamplingServer | None = None
         if self.config.rollout.engine == "vllm":
-            self.worker.engine = self._server = SamplingServer(
+            self._server = open_server(
                 self.config.rollout,
                 self.opened.folder.root,
                 self.worker,

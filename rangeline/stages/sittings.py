@@ -10,8 +10,8 @@ from pathlib import Path
 
 from rangeline.lineage import MANIFEST_NAME, digest_file, write_json, write_manifest
 from rangeline.policy.checkpoint import MARKER
+from rangeline.policy.processes import Policy
 from rangeline.policy.retention import NOTE, prune
-from rangeline.policy.worker import PolicyWorker
 from rangeline.stages.iteration import Iteration
 from rangeline.stages.iteration_metrics import MEASURED
 from rangeline.stages.run import STOPPED, OpenedRun, RunFolder, retention_of
@@ -73,7 +73,7 @@ def retire(run: RunFolder, number: int, pinned: Collection[str]) -> tuple[Path, 
     return prune(run.root / "checkpoints", {*kept, *pinned})
 
 
-def save_stop(iteration: Iteration, worker: PolicyWorker) -> None:
+def save_stop(iteration: Iteration, worker: Policy) -> None:
     """Write a checkpoint where none was due, because the run is to stop after this iteration.
 
     The iteration's manifest does not name it, for an undisturbed run has none here; the run's own note does.

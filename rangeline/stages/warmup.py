@@ -18,7 +18,7 @@ from rangeline.errors import ConfigError, PoolError
 from rangeline.lineage import MANIFEST_NAME, digest_json, write_json, write_manifest
 from rangeline.policy.supervised import ChoiceRow, SupervisedReport, SupervisedRow
 from rangeline.policy.trainer import UpdateSettings
-from rangeline.policy.worker import PolicyWorker, SamplerDtype
+from rangeline.policy.worker import ALONE, Placement, PolicyWorker, SamplerDtype
 from rangeline.records import PromptRow
 from rangeline.rollout.fresh_model import PREFIX, fresh_model
 from rangeline.rollout.pretrained import (
@@ -47,7 +47,9 @@ _LAST_RATE = 0.02
 """Share of the learning rate at the end of teaching the form."""
 
 
-def load_worker(config: PipelineConfig, name: str, *, learning_rate: float | None = None) -> PolicyWorker:
+def load_worker(
+    config: PipelineConfig, name: str, *, learning_rate: float | None = None, placement: Placement = ALONE
+) -> PolicyWorker:
     """Load a policy by name or folder, ready to sample and to be updated."""
     policy = config.policy
     return PolicyWorker.load(
@@ -61,6 +63,7 @@ def load_worker(config: PipelineConfig, name: str, *, learning_rate: float | Non
         trust_remote_code=policy.trust_remote_code,
         cache_dir=model_cache(),
         seed=config.seed,
+        placement=placement,
     )
 
 

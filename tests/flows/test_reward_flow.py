@@ -7,6 +7,7 @@ import pytest
 from flows.common import TrainRequest
 from flows.run_nightly import request_of
 from flows.train_policy import train
+from rangeline.config import PipelineConfig
 from rangeline.evaluation.report_text import DASH
 from rangeline.reward_config import RewardConfig
 from rangeline.stages.reporting import write_report
@@ -73,6 +74,14 @@ def test_report_says_it_in_words(voted):
     assert DASH == dict(table)["coverage"]
     statuses = {row["status"] for row in json.loads((page.parent / "report.json").read_text())["iterations"]}
     assert {"not_measured"} == statuses
+
+
+def test_a_request_carries_every_setting_that_training_reads():
+    """No section of the form is left at its default where the workspace's settings say otherwise."""
+    over = {"overlap": {"ess_share": {"limit": 0.7}}, "reward": {"source": "majority"}, "coverage": {"min_rows": 3}}
+    config = PipelineConfig.model_validate({**over, "train": {"iterations": 9}, "objective": {"clip_low": 0.1}})
+    request = request_of("w", config, None)
+    assert config == request.over(PipelineConfig())
 
 
 def test_source_is_a_field_of_the_form():

@@ -101,7 +101,7 @@ def test_a_resumed_run_draws_what_the_whole_run_drew(world, address):
 def test_rollouts_drawn_ahead_are_one_version_old(world, address):
     """With staleness 1 each iteration but the first is sampled by the policy before the last update, and says so."""
     workspace, config = world
-    config = with_settings(config, objective={"mismatch": {"correction": "token"}})
+    config = with_settings(config, objective={"learning_rate": 5e-4, "mismatch": {"correction": "token"}})
     settings = changed(with_settings(config, train={"iterations": 3}), url=address, staleness=1)
     ahead = train_toy(workspace, settings, "ahead")
     name = "policy_rollouts.parquet"

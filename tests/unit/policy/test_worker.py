@@ -6,7 +6,7 @@ import torch
 from rangeline.errors import CheckpointError, ConfigError
 from rangeline.policy.supervised import SupervisedRow
 from rangeline.policy.trainer import UpdateSettings
-from rangeline.policy.worker import PolicyWorker
+from rangeline.policy.worker import Placement, PolicyWorker
 from rangeline.records import Advantages, SamplingPlan
 from rangeline.rollout.engine import EncodedPrompt
 from rangeline.rollout.pretrained import load_pretrained
@@ -108,11 +108,11 @@ def test_checkpoint_of_another_seed_is_refused(tiny_folder, tmp_path):
         worker_of(tiny_folder, tmp_path, seed=5).restore(tmp_path / "0")
 
 
-def test_several_processes_are_refused(tiny_folder, tmp_path):
-    """A second process is refused, never silently ignored."""
+def test_processes_that_were_not_started_are_refused(tiny_folder, tmp_path):
+    """A second process that was asked for and is not there is refused, never silently ignored."""
     pretrained = load_pretrained(str(tiny_folder), cache_dir=tmp_path)
-    with pytest.raises(ConfigError, match="'num_processes' must be 1; got 2"):
-        PolicyWorker(pretrained, settings=UpdateSettings(), num_processes=2)
+    with pytest.raises(ConfigError, match="'num_processes' must equal the started processes; got 1 for 2 asked"):
+        PolicyWorker(pretrained, settings=UpdateSettings(), placement=Placement(num_processes=2))
 
 
 def test_unknown_sampler_precision_is_refused(tiny_folder, tmp_path):

@@ -35,6 +35,13 @@ def test_what_is_drawn_ahead_is_corrected():
         build_config({"rollout": {"engine": "vllm", "staleness": 1}}, source="test")
 
 
+@pytest.mark.parametrize("over", [{"processes": {"count": 2}}, {"lora": {"rank": 4}}])
+def test_a_server_is_given_whole_policies_of_one_process(over):
+    """Shards and adapters are not synced to a server: the two are refused together, never mixed up."""
+    with pytest.raises(ConfigError, match=r"rollout.engine must be transformers with processes.count above 1 or lora"):
+        build_config({"rollout": {"engine": "vllm"}, **over}, source="test")
+
+
 def test_where_a_server_is_does_not_make_another_run(toy):
     """Address, transfer and length do not change what a run computes; engine, type and staleness do."""
     workspace, config = toy
