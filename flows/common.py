@@ -41,6 +41,8 @@ class TrainRequest(DataRequest):
 
     def over(self, config: PipelineConfig) -> PipelineConfig:
         """Return the workspace's settings with this request's sections in place."""
-        names = ("train", "rollout", "reward", "intervals", "advantages", "objective", "coverage", "overlap")
-        names += ("processes", "lora")
+        names = (
+            *("train", "rollout", "reward", "intervals", "advantages", "objective"),
+            *("coverage", "overlap", "processes", "lora"),
+        )
         return config.model_copy(update={name: getattr(self, name) for name in names})
