@@ -147,11 +147,13 @@ def main() -> None:
     parser.add_argument("--batches", default="8,32")
     parser.add_argument("--lengths", default="8,32")
     parser.add_argument("--repeats", type=int, default=2)
+    parser.add_argument("--note", default="", help="What else is to be known of the measurement")
     given = parser.parse_args()
     torch.set_num_threads(os.cpu_count() or 1)
     batches, lengths = ([int(value) for value in text.split(",")] for text in (given.batches, given.lengths))
     models = {name: measure(name, batches, lengths, given.repeats) for name in given.models.split(",")}
     machine = f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores, float32; best of {given.repeats}."
+    machine = f"{machine} {given.note}".strip()
     results = {"machine": machine, "models": models}
     write_json(RESULTS / "rollouts.json", results)
     atomic_write(RESULTS / "rollouts.md", page(results).encode())
