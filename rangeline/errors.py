@@ -12,6 +12,9 @@
     │   ├── AnchorError                   conditions, anchors or metric head cannot be used
     │   └── ModelLoadError                a model, tokenizer or rubric cannot be loaded
     ├── JudgeError (RuntimeError)         the judge gave nothing usable
+    │   ├── JudgeBudgetError              the budget of calls, tokens or money is spent
+    │   ├── JudgeDriftError               the judge no longer says what it said at calibration
+    │   └── JudgeUnreliableError          the judge's verdicts turn with things that mean nothing
     ├── RolloutError (RuntimeError)       the policy could not be sampled
     │   ├── StaleWeightsError             an engine holds other weights than the trainer
     │   ├── WeightSyncError               an engine could not take the trainer's weights
@@ -81,6 +84,18 @@ class JudgeError(RangelineError, RuntimeError):
     """The judge gave nothing usable; try its rubric on a few rows, or choose another judge."""
 
     exit_code = 3
+
+
+class JudgeBudgetError(JudgeError):
+    """The judge's budget is spent; what was answered is cached, raise `judge.budget` and run again."""
+
+
+class JudgeDriftError(JudgeError):
+    """The judge changed since calibration; calibrate anew with the judge as it is, or bring the old one back."""
+
+
+class JudgeUnreliableError(JudgeError):
+    """The judge's verdicts turn with the order of replies or from call to call; ask it otherwise, or take another."""
 
 
 class RolloutError(RangelineError, RuntimeError):

@@ -1,8 +1,9 @@
 """Keep a judge's verdicts by content: the same question to the same judge is asked once.
 
-A verdict is the log-probabilities of a question's options, stored as JSON in a SQLite file. Its key is a hash of all
-that determines it (judge, question, options), so that nothing is ever stale and deleting the file loses only time.
-Several processes may read and write one file at once.
+A verdict is the values of a question's options, stored as JSON in a SQLite file. Its key is a hash of all that
+determines it: judge (model, and how it is asked), system turn, examples, and the question as rendered, so template,
+rubric, prompt, completion and what it shows of the group. So nothing is ever stale, and deleting the file loses time
+and the count of what was spent. Several processes and runs may read and write one file at once.
 """
 
 import json
@@ -70,19 +71,9 @@ class VerdictCache:
 
     @contextmanager
     def _connection(self) -> Iterator[sqlite3.Connection]:
-        try:
-            with closing(sqlite3.connect(self._path, timeout=_BUSY_SECONDS)) as connection:
-                _use_write_ahead_log(connection)
-                connection.execute(
-                    "CREATE TABLE IF NOT EXISTS verdict (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID"
-                )
-                yield connection
-        except sqlite3.Error as error:
-            msg = (
-                f"'cache' must be a readable verdict cache; got '{error}' ({self._path}). "
-                "Delete the file: it is made again by asking the judge."
-            )
-            raise JudgeError(msg) from error
+        columns = "verdict (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID"
+        with open_store(self._path, columns) as connection:
+            yield connection
 
     def _decode(self, key: str, value: str) -> tuple[float, ...]:
         try:
@@ -93,6 +84,28 @@ class VerdictCache:
                 "Delete the file: it is made again by asking the judge."
             )
             raise JudgeError(msg) from error
+
+
+@contextmanager
+def open_store(path: Path, table: str) -> Iterator[sqlite3.Connection]:
+    """Open the file of verdicts with one of its tables, which is made where it is absent.
+
+    Raises
+    ------
+    JudgeError
+        If the file is not a verdict cache, or stays locked.
+    """
+    try:
+        with closing(sqlite3.connect(path, timeout=_BUSY_SECONDS)) as connection:
+            _use_write_ahead_log(connection)
+            connection.execute(f"CREATE TABLE IF NOT EXISTS {table}")
+            yield connection
+    except sqlite3.Error as error:
+        msg = (
+            f"'cache' must be a readable verdict cache; got '{error}' ({path}). "
+            "Delete the file: it is made again by asking the judge."
+        )
+        raise JudgeError(msg) from error
 
 
 def _use_write_ahead_log(connection: sqlite3.Connection) -> None:

@@ -1,11 +1,12 @@
 """Ask a judge about rollouts, and turn its answers into judgment states.
 
 Computes the level of every rubric coordinate for every rollout: the state Z of the reward interval.
-A choice coordinate takes the reply of the highest log p(reply | question); an agreement coordinate counts equal
-extracted answers over the group's rollouts, extracted or not, by prompt id.
+A choice coordinate takes the reply of the highest log p(reply | question), averaged over both orders of the replies
+where the question lists them; a score coordinate bins a number; agreement, majority and rank compare a rollout with the
+others of its group, by prompt id.
 Log-probabilities are not divided by reply length; where a rubric asks for it, the log-probabilities for a content-free
 completion are subtracted.
-A judge that gives no finite log-probability makes the rollout missing, never a level; the forms of state and
+A judge that fails on a question makes the rollout missing, with the reason, never a level; the forms of state and
 correction are this project's own, because the literature on judged reward intervals leaves them open.
 
 Shapes: N rollouts, O options, K coordinates.
@@ -15,29 +16,47 @@ import hashlib
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from rangeline.errors import BadInputError, JudgeError
 from rangeline.judge.cache import VerdictCache
-from rangeline.judge.option_scorer import OptionRequest, OptionScorer
-from rangeline.judge.rubric import CONTENT_FREE, AgreementCoordinate, ChoiceCoordinate, Rubric
-from rangeline.records import UNKNOWN, BoolArray, JudgmentTable, LevelArray, RolloutSet
+from rangeline.judge.client import JudgeClient
+from rangeline.judge.columns import Column, ask_columns
+from rangeline.judge.coordinates import (
+    AgreementCoordinate,
+    AskedCoordinate,
+    ChoiceCoordinate,
+    MajorityCoordinate,
+    RankCoordinate,
+    ScoreCoordinate,
+)
+from rangeline.judge.groups import agreement_shares, majority_levels, rank_shares, tallies
+from rangeline.judge.rubric import Rubric
+from rangeline.records import UNKNOWN, JudgmentTable, RolloutSet
 
-_REQUESTS_PER_CHUNK = 256
-"""Verdicts reach the cache, and the caller hears of progress, after so many."""
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Shares above which a judge is of no use, and the run stops."""
+
+    missing_share: float = 0.5
+    """In [0, 1]; of the rollouts."""
+    unknown_share: float = 1.0
+    """In [0, 1]; of the levels of rollouts that are not missing. At 1, only UNKNOWN everywhere is too much."""
 
 
-def judge_rollouts(  # noqa: PLR0913 - the limit of missing rows is the eighth; it belongs to this call alone
+def judge_rollouts(  # noqa: PLR0913 - the limits are the eighth; they belong to this call alone
     rollouts: RolloutSet,
     *,
     prompt_text: Mapping[str, str],
     extracted_N: Sequence[str | None],
     rubric: Rubric,
-    judge: OptionScorer,
+    judge: JudgeClient,
     cache: VerdictCache | None,
     progress: Callable[[int, int], None] | None = None,
-    max_missing_share: float = 0.5,
+    limits: Limits = Limits(),
 ) -> JudgmentTable:
     """Return the judgment state of every rollout.
 
@@ -52,47 +71,49 @@ def judge_rollouts(  # noqa: PLR0913 - the limit of missing rows is the eighth; 
     rubric
         K coordinates.
     judge
-        Scores replies.
+        Answers questions.
     cache
         Verdicts of earlier calls; None asks always.
     progress
         Called with (distinct questions answered, distinct questions in all).
-    max_missing_share
-        In [0, 1]; more missing rollouts than this are an error.
+    limits
+        More missing rollouts, or more UNKNOWN, than this are an error.
 
     Raises
     ------
     BadInputError
         If `extracted_N` has another length, or a prompt id has no text.
     JudgeError
-        If there are no rollouts, too many are missing, or every coordinate of every rollout is UNKNOWN.
+        If there are no rollouts, too many are missing, too much is UNKNOWN, the judge cannot answer the rubric, or its
+        budget is spent.
 
     Notes
     -----
     A lead of the best reply that is zero, or below the coordinate's `unknown_margin`, is UNKNOWN.
     """
     _check(rollouts, prompt_text, extracted_N)
-    texts = [prompt_text[prompt_id] for prompt_id in rollouts.prompt_id_N]
-    choices = [item for item in rubric.coordinates if isinstance(item, ChoiceCoordinate)]
-    asked = [
-        _request(rubric, item, text, completion)
-        for item in choices
-        for text, completion in zip(texts, rollouts.completion_N, strict=True)
-    ]
-    priors = [_request(rubric, item, text, CONTENT_FREE) for item in choices if item.prior_correction for text in texts]
-    verdicts = _ask(list(dict.fromkeys([*asked, *priors])), judge, cache, progress)
+    require_answerable(rubric, judge)
+    columns = ask_columns(rubric, shown(rollouts, prompt_text, extracted_N), judge, cache, progress=progress)
+    ended = zip(extracted_N, rollouts.finish_reason_N, strict=True)
+    formed_N = [int(answer is not None and reason == "stop") for answer, reason in ended]
     levels_NK = np.full((len(rollouts), len(rubric.coordinates)), UNKNOWN, dtype=np.int8)
-    missing_N = np.zeros(len(rollouts), dtype=bool)
     for k, item in enumerate(rubric.coordinates):
-        if isinstance(item, ChoiceCoordinate):
-            levels_NK[:, k], failed_N = _choice_levels(rubric, item, texts, rollouts.completion_N, verdicts)
-            missing_N |= failed_N
-        elif isinstance(item, AgreementCoordinate):
-            shares = agreement_shares(rollouts.prompt_id_N, extracted_N)
+        if isinstance(item, AskedCoordinate):
+            levels_NK[:, k] = columns[item.name].level_N
+        elif isinstance(item, AgreementCoordinate | RankCoordinate):
+            shares = (
+                agreement_shares(rollouts.prompt_id_N, extracted_N)
+                if isinstance(item, AgreementCoordinate)
+                else rank_shares(rollouts.prompt_id_N, columns[item.of].rating_N)
+            )
             levels_NK[:, k] = [UNKNOWN if share is None else bisect_right(item.cuts, share) for share in shares]
+        elif isinstance(item, MajorityCoordinate):
+            levels_NK[:, k] = majority_levels(rollouts.prompt_id_N, extracted_N)
         else:
-            ended = zip(extracted_N, rollouts.finish_reason_N, strict=True)
-            levels_NK[:, k] = [answer is not None and reason == "stop" for answer, reason in ended]
+            levels_NK[:, k] = formed_N
+    missing_N = np.zeros(len(rollouts), dtype=bool)
+    for column in columns.values():
+        missing_N |= np.array([bool(reason) for reason in column.reason_N], dtype=bool)
     levels_NK[missing_N] = UNKNOWN
     table = JudgmentTable(
         prompt_id_N=rollouts.prompt_id_N,
@@ -102,93 +123,45 @@ def judge_rollouts(  # noqa: PLR0913 - the limit of missing rows is the eighth; 
         num_levels=tuple(len(item.levels) for item in rubric.coordinates),
         judge_digest=judge_digest(judge, rubric),
     )
-    _require_usable(table, max_missing_share)
+    _require_usable(table, columns, limits)
     return table
 
 
-def judge_digest(judge: OptionScorer, rubric: Rubric) -> str:
+def shown(
+    rollouts: RolloutSet, prompt_text: Mapping[str, str], extracted_N: Sequence[str | None]
+) -> list[tuple[str, str, str]]:
+    """Return what a judge may see of each rollout: its prompt, its completion, and the answers of its group."""
+    texts = [prompt_text[prompt_id] for prompt_id in rollouts.prompt_id_N]
+    return list(zip(texts, rollouts.completion_N, tallies(rollouts.prompt_id_N, extracted_N), strict=True))
+
+
+def judge_digest(judge: JudgeClient, rubric: Rubric) -> str:
     """Return the identity of a judge with its rubric: states of two digests must never be mixed."""
     return hashlib.sha256(f"{judge.digest} {rubric.digest}".encode()).hexdigest()
 
 
-def agreement_shares(prompt_id_N: Sequence[str], extracted_N: Sequence[str | None]) -> list[float | None]:
-    """Return, per rollout, the share of its group's rollouts that have the same extracted answer.
+def require_answerable(rubric: Rubric, judge: JudgeClient) -> None:
+    """Check, before anything is spent, that a judge can answer every question of a rubric.
 
-    Parameters
-    ----------
-    prompt_id_N
-        Group of each rollout, in any order.
-    extracted_N
-        Answers; None where nothing was extracted, which agrees with nothing but counts in the group.
-
-    Returns
-    -------
-    list
-        Values in (0, 1]; None where nothing was extracted.
-
-    Examples
-    --------
-    >>> agreement_shares(["p", "q", "p", "p", "p"], ["7", "7", "7", None, "8"])
-    [0.5, 1.0, 0.5, None, 0.25]
+    Raises
+    ------
+    JudgeError
+        If a coordinate needs log-probabilities and the judge only picks, or a written score and the judge only scores.
     """
-    size = Counter(prompt_id_N)
-    votes = Counter(zip(prompt_id_N, extracted_N, strict=True))
-    return [
-        None if answer is None else votes[prompt_id, answer] / size[prompt_id]
-        for prompt_id, answer in zip(prompt_id_N, extracted_N, strict=True)
-    ]
-
-
-def _request(rubric: Rubric, item: ChoiceCoordinate, prompt: str, completion: str) -> OptionRequest:
-    return OptionRequest(system=rubric.system, question=item.render(prompt, completion), options=item.replies)
-
-
-def _ask(
-    requests: Sequence[OptionRequest],
-    judge: OptionScorer,
-    cache: VerdictCache | None,
-    progress: Callable[[int, int], None] | None,
-) -> dict[OptionRequest, tuple[float, ...]]:
-    key_of = {request: request.key(judge.digest) for request in requests}
-    known = cache.get_many(list(key_of.values())) if cache is not None else {}
-    verdicts = {request: known[key] for request, key in key_of.items() if key in known}
-    # Questions that begin alike come together, and the judge reads what they share once.
-    todo = sorted((item for item in requests if item not in verdicts), key=lambda item: (item.system, item.question))
-    for start in range(0, len(todo), _REQUESTS_PER_CHUNK):
-        part = todo[start : start + _REQUESTS_PER_CHUNK]
-        fresh = dict(zip(part, judge.score(part), strict=True))
-        for request, values in fresh.items():
-            if len(values) != len(request.options):
-                msg = (
-                    f"'judge' must give {len(request.options)} log-probabilities; got {len(values)} (question "
-                    f"{request.question[:80]!r}). Correct the judge."
-                )
-                raise JudgeError(msg)
-        verdicts.update(fresh)
-        if cache is not None:
-            cache.put_many({key_of[item]: values for item, values in fresh.items() if np.isfinite(values).all()})
-        if progress is not None:
-            progress(len(verdicts), len(requests))
-    return verdicts
-
-
-def _choice_levels(
-    rubric: Rubric,
-    item: ChoiceCoordinate,
-    texts: Sequence[str],
-    completion_N: Sequence[str],
-    verdicts: Mapping[OptionRequest, tuple[float, ...]],
-) -> tuple[LevelArray, BoolArray]:
-    pairs = list(zip(texts, completion_N, strict=True))
-    logprob_NO = np.array([verdicts[_request(rubric, item, text, completion)] for text, completion in pairs])
-    if item.prior_correction:
-        logprob_NO = logprob_NO - np.array([verdicts[_request(rubric, item, text, CONTENT_FREE)] for text in texts])
-    failed_N = ~np.isfinite(logprob_NO).all(axis=1)
-    logprob_NO[failed_N] = 0.0
-    second_N, best_N = np.sort(logprob_NO, axis=1)[:, -2:].T
-    lead_N = best_N - second_N
-    unknown_N = (lead_N <= 0) | (lead_N < item.unknown_margin)
-    return np.where(unknown_N, UNKNOWN, logprob_NO.argmax(axis=1)).astype(np.int8), failed_N
+    for item in rubric.coordinates:
+        scored = isinstance(item, ChoiceCoordinate) and (item.prior_correction or item.unknown_margin > 0)
+        if judge.gives == "picks" and scored:
+            msg = (
+                f"'judge' must give log-probabilities for '{item.name}', whose unknown_margin or prior_correction is "
+                f"made of them; got one that picks (rubric '{rubric.name}'). Remove them, or set judge.ask=logprobs."
+            )
+            raise JudgeError(msg)
+        if judge.gives == "logprobs" and isinstance(item, ScoreCoordinate):
+            msg = (
+                f"'judge' must write to answer score '{item.name}'; got one whose replies are scored (rubric "
+                f"'{rubric.name}'). Set judge.ask=structured or text, or make it a choice."
+            )
+            raise JudgeError(msg)
 
 
 def _check(rollouts: RolloutSet, prompt_text: Mapping[str, str], extracted_N: Sequence[str | None]) -> None:
@@ -204,19 +177,28 @@ def _check(rollouts: RolloutSet, prompt_text: Mapping[str, str], extracted_N: Se
         raise JudgeError(msg)
 
 
-def _require_usable(table: JudgmentTable, max_missing_share: float) -> None:
+def _require_usable(table: JudgmentTable, columns: Mapping[str, Column], limits: Limits) -> None:
     missing_share = float(table.missing_N.mean())
-    if missing_share > max_missing_share:
+    if missing_share > limits.missing_share:
         i = int(np.flatnonzero(table.missing_N)[0])
+        reasons = Counter(reason for column in columns.values() for reason in column.reason_N if reason)
+        why = ", ".join(f"{count} {reason}" for reason, count in reasons.most_common(3))
         msg = (
-            f"'judge' must answer for all but a share of {max_missing_share:g} of the rollouts; got "
-            f"{missing_share:.3f} missing (the first in row {i}, prompt '{table.prompt_id_N[i]}'). "
-            "Check the judge on a few rows."
+            f"'judge' must answer for all but a share of {limits.missing_share:g} of the rollouts; got "
+            f"{missing_share:.3f} missing (the first in row {i}, prompt '{table.prompt_id_N[i]}'; {why}). "
+            "Check the judge on a few rows: 'rangeline judge try'."
         )
         raise JudgeError(msg)
-    if table.unknown_share == 1.0:
+    unknown_share = table.unknown_share
+    if unknown_share == 1.0:
         msg = (
             f"'judge' must know something; got UNKNOWN for every coordinate of {len(table.prompt_id_N)} rollouts. "
             "Lower unknown_margin, reword the rubric, or choose another judge."
+        )
+        raise JudgeError(msg)
+    if unknown_share > limits.unknown_share:
+        msg = (
+            f"'judge' must know all but a share of {limits.unknown_share:g} of the levels; got {unknown_share:.3f} "
+            "UNKNOWN. Lower unknown_margin, reword the rubric, or choose another judge."
         )
         raise JudgeError(msg)

@@ -1,4 +1,4 @@
-"""Judges: what each promises, a language model that scores replies, and the scripted judge that stands in for one.
+"""A language model in this process as judge: it scores the replies that a rubric allows.
 
 Computes log p(reply | question) of each reply a rubric allows, summed over the reply's tokens.
 The formula is h·w_token - log sum_v exp(h·w_v) at temperature 1, h the last hidden state in the model's dtype; the
@@ -11,11 +11,8 @@ Shapes: B rows of a batch, L question tokens, V vocabulary.
 
 import copy
 import hashlib
-import json
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -23,6 +20,7 @@ from torch import Tensor
 from transformers import DynamicCache
 
 from rangeline.errors import JudgeError
+from rangeline.judge.client import TOO_LONG, Answer, Gives, OptionRequest
 from rangeline.records import ChatMessage
 from rangeline.rollout.pretrained import Pretrained, encode_prompt
 from rangeline.rollout.token_logprobs import logit_map
@@ -30,54 +28,6 @@ from rangeline.rollout.transformers_engine import cached_forward, context_length
 
 Row = tuple[tuple[int, ...], tuple[tuple[int, ...], ...]]
 """Token ids of a question, and those of each reply."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OptionRequest:
-    """A question and the replies to score."""
-
-    system: str
-    question: str
-    options: tuple[str, ...]
-
-    def key(self, judge_digest: str) -> str:
-        """Return the sha256 of all that determines the verdict, given the digest of the judge."""
-        content = json.dumps([judge_digest, self.system, self.question, self.options])
-        return hashlib.sha256(content.encode()).hexdigest()
-
-
-class OptionScorer(Protocol):
-    """A judge: gives the log-probability of each reply to a question."""
-
-    digest: str
-    """Identity of the judge; equal digests give equal verdicts."""
-
-    def score(self, requests: Sequence[OptionRequest]) -> list[tuple[float, ...]]:
-        """Return one log-probability per option of each request; NaN where the judge failed."""
-        ...
-
-
-class ScriptedJudge:
-    """A judge that answers by a given function: for tests, demonstrations and dry runs.
-
-    Parameters
-    ----------
-    reply
-        Log-probabilities of a request's options.
-    digest
-        Identity it claims.
-    """
-
-    def __init__(self, reply: Callable[[OptionRequest], Sequence[float]], *, digest: str = "scripted") -> None:
-        self.digest = digest
-        self.asked: list[OptionRequest] = []
-        """Every request it was given, in order."""
-        self._reply = reply
-
-    def score(self, requests: Sequence[OptionRequest]) -> list[tuple[float, ...]]:
-        """Return the function's answers."""
-        self.asked.extend(requests)
-        return [tuple(self._reply(request)) for request in requests]
 
 
 class ChoiceJudge:
@@ -96,15 +46,24 @@ class ChoiceJudge:
     space, so that no completion can end its turn and begin another. A question that is too long for the model gets NaN.
     """
 
+    gives: Gives = "logprobs"
+
     def __init__(self, pretrained: Pretrained, *, tokens_per_batch: int = 2048) -> None:
         self._model = pretrained.model
         self._tokenizer = pretrained.tokenizer
         self._tokens_per_batch = tokens_per_batch
         identity = f"choice-1 {pretrained.digest} {pretrained.model.dtype}"
         self.digest = hashlib.sha256(identity.encode()).hexdigest()
-        controls = {str(item) for item in pretrained.tokenizer.added_tokens_decoder.values()}
-        longest_first = sorted((item for item in controls if len(item.strip()) > 1), key=len, reverse=True)
-        self._control = re.compile("|".join(map(re.escape, longest_first)) or r"(?!)")
+        self._control = control_tokens(pretrained.tokenizer)
+
+    async def ask(self, requests: Sequence[OptionRequest]) -> list[Answer]:
+        """Return the scores as answers; a question that is too long, or gives no number, has failed."""
+        return [
+            Answer(values)
+            if np.isfinite(values).all()
+            else Answer(None, TOO_LONG if np.isnan(values).all() else "not finite")
+            for values in self.score(requests)
+        ]
 
     def score(self, requests: Sequence[OptionRequest]) -> list[tuple[float, ...]]:
         """Return the summed log-probability of each option's tokens after its question.
@@ -132,13 +91,12 @@ class ChoiceJudge:
         return [scores.get(row, (float("nan"),) * len(row[1])) for row in rows]
 
     def _encode(self, request: OptionRequest) -> Row:
-        question = self._control.sub(lambda match: f"{match.group()[0]} {match.group()[1:]}", request.question)
-        system = [ChatMessage("system", request.system)] if request.system else []
+        messages = chat(request, self._control)
         options = tuple(tuple(self._tokenizer.encode(text, add_special_tokens=False)) for text in request.options)
         if not all(options):
             msg = f"'options' must have at least one token each; got {list(request.options)}. Correct the rubric."
             raise JudgeError(msg)
-        return encode_prompt(self._tokenizer, (*system, ChatMessage("user", question))), options
+        return encode_prompt(self._tokenizer, messages), options
 
     def _read_shared(self, questions: Sequence[tuple[int, ...]]) -> tuple[int, DynamicCache]:
         """Return how many tokens all questions begin with, and a cache of one row that holds these."""
@@ -194,3 +152,25 @@ class ChoiceJudge:
         if head.bias is not None:
             logit_X = logit_X + head.bias[token_X].float()
         return (finish(logit_X) - normaliser_B[row_X]).double()
+
+
+def control_tokens(tokenizer: object) -> re.Pattern[str]:
+    """Return a pattern of the control tokens that a tokenizer would read as such inside a text."""
+    controls = {str(item) for item in getattr(tokenizer, "added_tokens_decoder", {}).values()}
+    longest_first = sorted((item for item in controls if len(item.strip()) > 1), key=len, reverse=True)
+    return re.compile("|".join(map(re.escape, longest_first)) or r"(?!)")
+
+
+def chat(request: OptionRequest, control: re.Pattern[str]) -> tuple[ChatMessage, ...]:
+    """Return a request as turns of a chat, control tokens inside its texts broken by a space."""
+
+    def broken(text: str) -> str:
+        return control.sub(lambda match: f"{match.group()[0]} {match.group()[1:]}", text)
+
+    system = [ChatMessage("system", request.system)] if request.system else []
+    shown = [
+        turn
+        for question, reply in request.examples
+        for turn in (ChatMessage("user", broken(question)), ChatMessage("assistant", reply))
+    ]
+    return (*system, *shown, ChatMessage("user", broken(request.question)))

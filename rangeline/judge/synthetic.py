@@ -17,8 +17,16 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from rangeline.errors import ConfigError
-from rangeline.judge.judgment import agreement_shares
-from rangeline.judge.rubric import AgreementCoordinate, ChoiceCoordinate, Coordinate, Rubric
+from rangeline.judge.coordinates import (
+    AgreementCoordinate,
+    ChoiceCoordinate,
+    Coordinate,
+    MajorityCoordinate,
+    RankCoordinate,
+    ScoreCoordinate,
+)
+from rangeline.judge.groups import agreement_shares, majority_levels
+from rangeline.judge.rubric import Rubric
 from rangeline.records import UNKNOWN, JudgmentTable, RolloutSet
 from rangeline.seeds import stream
 from rangeline.suites.candidate_world import DESIGNS, HARD_SHARE, World
@@ -107,11 +115,14 @@ class SyntheticJudge:
 
 def _num_ratings(rubric: Rubric) -> int:
     for item in rubric.coordinates:
-        fits = not isinstance(item, ChoiceCoordinate) or item.name == RATING
-        if not fits and not (item.name == CLEAR and len(item.levels) == 2):
+        judged = isinstance(item, ChoiceCoordinate | ScoreCoordinate | RankCoordinate)
+        fits = not judged or (isinstance(item, ChoiceCoordinate) and item.name == RATING)
+        is_flag = isinstance(item, ChoiceCoordinate) and item.name == CLEAR and len(item.levels) == 2
+        if not fits and not is_flag:
             msg = (
                 f"'coordinates' of a synthetic judge must be choices '{RATING}' and '{CLEAR}' (of two levels), "
-                f"agreement or well_formed; got '{item.name}' of {len(item.levels)} levels. Correct judge.rubric."
+                f"agreement, majority or well_formed; got '{item.name}' of {len(item.levels)} levels. "
+                "Correct judge.rubric."
             )
             raise ConfigError(msg)
     levels = next((len(item.levels) for item in rubric.coordinates if item.name == RATING), None)
@@ -131,6 +142,8 @@ def _column(
 ) -> list[int]:
     if isinstance(item, AgreementCoordinate):
         return [UNKNOWN if share is None else bisect_right(item.cuts, share) for share in shares]
+    if isinstance(item, MajorityCoordinate):
+        return majority_levels(rollouts.prompt_id_N, extracted_N)
     if isinstance(item, ChoiceCoordinate):
         return [state[0 if item.name == RATING else 1] for state in chosen]
     ended = zip(extracted_N, rollouts.finish_reason_N, strict=True)

@@ -3,8 +3,9 @@
 It computes one question a distinct answer of a prompt, and a reward from the decision.
 reward = [Yes] (1 - penalty * min(|tokens of answer - tokens of reference|, cap)); 0 for No.
 Nothing is divided.
-Left out of the source: the judge writes no text that would be parsed; it scores the replies Yes and No after "Final
-Decision:", and where it fails, or holds both alike, the reward is missing. A whole rollout without an answer gets 0.
+Left out of the source: where the judge gives log-probabilities nothing is parsed, for the replies Yes and No are scored
+after "Final Decision:". Where it fails, or holds both alike, the reward is missing. A whole rollout without an answer
+gets 0.
 
 Shapes: N rollouts flat.
 """
@@ -14,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rangeline.judge.option_scorer import OptionRequest, OptionScorer
+from rangeline.judge.client import Answer, JudgeClient, OptionRequest, wait_for
 from rangeline.records import BoolArray, RewardIntervals
 from rangeline.rewards.source import point_intervals
 
@@ -42,9 +43,11 @@ def request_of(comparison: Comparison) -> OptionRequest:
     return OptionRequest(system=SYSTEM, question=question, options=DECISIONS)
 
 
-def decide(logprobs: Sequence[float]) -> bool | None:
-    """Return the decision that log-probabilities of Yes and No make; None where one is no number or they are equal."""
-    yes, no = logprobs
+def decide(answer: Answer) -> bool | None:
+    """Return the decision that values of Yes and No make; None where the judge failed or they are equal."""
+    if answer.values is None:
+        return None
+    yes, no = answer.values
     if np.isnan(yes) or np.isnan(no) or yes == no:
         return None
     return bool(yes > no)
@@ -55,7 +58,7 @@ def verifier_model_intervals(
     comparison_N: Sequence[Comparison],
     missing_N: BoolArray,
     *,
-    judge: OptionScorer,
+    judge: JudgeClient,
     count_tokens: Callable[[str], int],
     token_penalty: float = 0.05,
     max_tokens_apart: int = 10,
@@ -89,7 +92,8 @@ def verifier_model_intervals(
         for item, missing in zip(comparison_N, missing_N, strict=True)
         if item.answer is not None and not missing
     }
-    decisions = dict(zip(asked, map(decide, judge.score(list(asked.values()))), strict=True)) if asked else {}
+    answers = wait_for(judge.ask(list(asked.values()))) if asked else []
+    decisions = dict(zip(asked, map(decide, answers), strict=True))
     reward_N = np.zeros(len(prompt_id_N))
     for i, item in enumerate(comparison_N):
         if item in asked:

@@ -14,11 +14,16 @@ from rangeline.conformal.adaptive import join_calibration
 from rangeline.conformal.intervals import CalibrationSet, require_calibration_rows
 from rangeline.conformal.scorer import ResidualScale, StateScorer
 from rangeline.errors import CalibrationError
+from rangeline.judge.client import OptionRequest
+from rangeline.judge.columns import questions_of
 from rangeline.lineage import MANIFEST_NAME, atomic_write, write_json, write_manifest
 from rangeline.records import FloatArray, JudgmentTable, RolloutSet
 from rangeline.rewards.judge_interval import ScoreScale
 from rangeline.stages.data import read_pool
+from rangeline.stages.judge_gate import gate_judge
+from rangeline.stages.judge_records import keep_judge
 from rangeline.stages.judging import (
+    FrozenJudge,
     Judge,
     Verdicts,
     encode_rows,
@@ -92,9 +97,11 @@ def fresh_calibration(
 
 def _sample_and_judge(
     workspace: Workspace, config: PipelineConfig, judge: Judge, progress: Progress
-) -> dict[str, tuple[RolloutSet, JudgmentTable, Verdicts]]:
+) -> tuple[dict[str, tuple[RolloutSet, JudgmentTable, Verdicts]], list[OptionRequest], dict[str, Any]]:
     policy, engine = load_sampler(config, workspace.warmup / "policy")
-    result = {}
+    result: dict[str, tuple[RolloutSet, JudgmentTable, Verdicts]] = {}
+    asked: list[OptionRequest] = []
+    flips: dict[str, Any] = {}
     for pool in JUDGED_POOLS:
         rows = read_pool(workspace, pool)
         by_id = {row.prompt_id: row for row in rows}
@@ -107,9 +114,14 @@ def _sample_and_judge(
             progress=partial(progress, f"sample {pool}"),
         )
         verdicts = verify_rollouts(rollouts, by_id)
+        if isinstance(judge, FrozenJudge):
+            # Before the pools are judged, which may cost money.
+            shown = judge.shown(rollouts, by_id, verdicts)
+            flips = flips or gate_judge(judge, shown, config.judge.limits)
+            asked += questions_of(judge.rubric, shown)
         judgments = judge_all(judge, rollouts, by_id, verdicts, progress, f"judge {pool}")
         result[pool] = (rollouts, judgments, verdicts)
-    return result
+    return result, asked, flips
 
 
 def fit_calibration(
@@ -203,11 +215,12 @@ def _reliability(calibration: CalibrationSet) -> list[dict[str, Any]]:
 def calibrate(workspace: Workspace, config: PipelineConfig, progress: Progress) -> None:
     """Roll out the warmed-up policy on source and calibration prompts, judge, fit, freeze; write `data/calibration`."""
     judge = open_judge(workspace, config.judge, trust_remote_code=config.policy.trust_remote_code)
-    judged = _sample_and_judge(workspace, config, judge, progress)
+    judged, asked, flips = _sample_and_judge(workspace, config, judge, progress)
     judge_facts = {"model": config.judge.model, "rubric_sha256": judge.rubric.digest, "digest": judge.model_digest}
     pairs = {pool: (judgments, verdicts.truth_N) for pool, (_, judgments, verdicts) in judged.items()}
     result = fit_calibration(pairs["source"], pairs["calibration"], config.calibrate, config.seed)
     outputs = _write_calibration(workspace.calibration, judged, result)
+    outputs |= keep_judge(workspace.calibration, judge, asked, config.judge.limits)
     write_manifest(
         workspace.calibration / MANIFEST_NAME,
         workspace.root,
@@ -224,6 +237,7 @@ def calibrate(workspace: Workspace, config: PipelineConfig, progress: Progress) 
         },
         facts={
             "judge": judge_facts,
+            "judge_flips": flips,
             "scorer_sha256": result.scorer.digest,
             "rows": len(result.calibration.truth_C),
             "prompts": len(set(result.calibration.prompt_id_C)),

@@ -4,32 +4,35 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
-import torch
 
-from rangeline.config import JudgeConfig, PipelineConfig
-from rangeline.errors import ModelLoadError
+from rangeline.config import PipelineConfig
 from rangeline.judge.cache import VerdictCache
-from rangeline.judge.judgment import judge_digest, judge_rollouts
-from rangeline.judge.option_scorer import ChoiceJudge, OptionScorer
-from rangeline.judge.rubric import Rubric, parse_rubric
+from rangeline.judge.client import JudgeClient
+from rangeline.judge.judgment import Limits, judge_digest, judge_rollouts, require_answerable, shown
+from rangeline.judge.rubric import Rubric
 from rangeline.judge.synthetic import SyntheticJudge
+from rangeline.judge_config import JudgeConfig
 from rangeline.prompts.duplicates import text_of
 from rangeline.records import UNKNOWN, BoolArray, FloatArray, JudgmentTable, PromptRow, RolloutSet, SamplingPlan
 from rangeline.rollout.engine import EncodedPrompt
 from rangeline.rollout.pretrained import Pretrained, encode_prompt, load_pretrained
 from rangeline.rollout.transformers_engine import TransformersEngine
 from rangeline.stages.data import read_world
+from rangeline.stages.judge_clients import (
+    open_client,
+    read_rubric,
+    read_verdicts,
+    to_accelerator,
+    verdict_store,
+)
 from rangeline.stages.progress import Progress
 from rangeline.stages.workspace import Workspace, model_cache
 from rangeline.suites.base import training_reward
 from rangeline.suites.candidate_choice import candidates_of
 from rangeline.suites.registry import get_suite
-
-SYNTHETIC = "synthetic"
-"""Judge of `data.world`, in place of a model."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,22 +70,22 @@ class Judge(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class FrozenJudge:
-    """A model as judge, ready to ask: rubric, scorer, cache."""
+    """A model as judge, ready to ask: rubric, client, cache."""
 
     rubric: Rubric
-    scorer: OptionScorer
+    client: JudgeClient
     cache: VerdictCache
-    max_missing_share: float
+    limits: Limits
 
     @property
     def model_digest(self) -> str:
         """Identity of the model."""
-        return self.scorer.digest
+        return self.client.digest
 
     @property
     def digest(self) -> str:
         """Identity of model and rubric together."""
-        return judge_digest(self.scorer, self.rubric)
+        return judge_digest(self.client, self.rubric)
 
     def states(
         self, rollouts: RolloutSet, rows: Mapping[str, PromptRow], verdicts: Verdicts, progress: Progress, label: str
@@ -93,11 +96,18 @@ class FrozenJudge:
             prompt_text={prompt_id: text_of(rows[prompt_id]) for prompt_id in set(rollouts.prompt_id_N)},
             extracted_N=verdicts.extracted_N,
             rubric=self.rubric,
-            judge=self.scorer,
+            judge=self.client,
             cache=self.cache,
-            max_missing_share=self.max_missing_share,
+            limits=self.limits,
             progress=partial(progress, label),
         )
+
+    def shown(
+        self, rollouts: RolloutSet, rows: Mapping[str, PromptRow], verdicts: Verdicts
+    ) -> list[tuple[str, str, str]]:
+        """Return what the judge may see of each rollout."""
+        texts = {prompt_id: text_of(rows[prompt_id]) for prompt_id in set(rollouts.prompt_id_N)}
+        return shown(rollouts, texts, verdicts.extracted_N)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,11 +139,6 @@ class WorldJudge:
         table = self.judge.judge(rollouts, candidates=candidates, extracted_N=verdicts.extracted_N)
         progress(label, len(rollouts), len(rollouts))
         return table
-
-
-def to_accelerator(model: Any) -> Any:
-    """Move a model to the accelerator where there is one."""
-    return model.to(torch.accelerator.current_accelerator()) if torch.accelerator.is_available() else model
 
 
 def load_sampler(config: PipelineConfig, folder: Path) -> tuple[Pretrained, TransformersEngine]:
@@ -194,7 +199,7 @@ def verify_rollouts(rollouts: RolloutSet, rows: Mapping[str, PromptRow]) -> Verd
 
 
 def open_judge(workspace: Workspace, config: JudgeConfig, *, trust_remote_code: bool = False) -> Judge:
-    """Load the rubric and the judge: a model with its verdict cache, or the synthetic judge of the world.
+    """Load the rubric and the judge: a client with its verdict cache, or the synthetic judge of the world.
 
     Raises
     ------
@@ -202,22 +207,17 @@ def open_judge(workspace: Workspace, config: JudgeConfig, *, trust_remote_code: 
         When the rubric file or the model cannot be read.
     ConfigError
         When a synthetic judge has no world, or a rubric that it cannot fill.
+    JudgeError
+        When the server cannot be asked, or the judge cannot answer the rubric.
     """
-    path = workspace.root / config.rubric
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        msg = f"Rubric '{path}' must be a readable text file; got {error}. Set judge.rubric to an existing file."
-        raise ModelLoadError(msg) from error
-    rubric = parse_rubric(text, source=config.rubric)
-    if config.model == SYNTHETIC:
+    rubric = read_rubric(workspace.root / config.rubric, config.rubric)
+    if config.is_synthetic:
         return WorldJudge(SyntheticJudge(read_world(workspace), rubric))
-    pretrained = load_pretrained(
-        config.model, dtype=config.dtype, trust_remote_code=trust_remote_code, cache_dir=model_cache()
-    )
-    to_accelerator(pretrained.model)
-    workspace.verdicts.parent.mkdir(parents=True, exist_ok=True)
-    return FrozenJudge(rubric, ChoiceJudge(pretrained), VerdictCache(workspace.verdicts), config.max_missing_share)
+    client = open_client(workspace, config, trust_remote_code=trust_remote_code)
+    require_answerable(rubric, client)
+    cache = VerdictCache(verdict_store(workspace, config))
+    cache.put_many(read_verdicts(workspace.calibration))
+    return FrozenJudge(rubric, client, cache, Limits(config.max_missing_share, config.limits.unknown_share))
 
 
 def judge_all(

@@ -14,7 +14,7 @@ import numpy as np
 
 from rangeline.config import PipelineConfig
 from rangeline.errors import ConfigError
-from rangeline.judge.option_scorer import OptionScorer
+from rangeline.judge.client import JudgeClient
 from rangeline.policy.batch import TaughtRow
 from rangeline.policy.processes import Policy
 from rangeline.records import BoolArray, PromptRow, RewardIntervals, RolloutSet
@@ -54,7 +54,7 @@ class RewardModels:
         return loaded.model.to(self.worker.model.device).requires_grad_(False)
 
     @cached_property
-    def judge(self) -> OptionScorer:
+    def judge(self) -> JudgeClient:
         """The judge as a client that scores replies.
 
         Raises
@@ -69,7 +69,7 @@ class RewardModels:
                 f"'judge.model' must be a model that replies to questions; got '{self._config.judge.model}'. Name one."
             )
             raise ConfigError(msg)
-        return judge.scorer
+        return judge.client
 
 
 Draw = Callable[[int, int], tuple[RolloutSet, Mapping[str, PromptRow]] | None]

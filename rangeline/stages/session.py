@@ -30,7 +30,8 @@ from rangeline.stages.estimator import (
 )
 from rangeline.stages.evaluation import reference_probabilities, reference_rows
 from rangeline.stages.iteration import Iteration
-from rangeline.stages.judging import open_judge
+from rangeline.stages.judge_records import require_same_judge
+from rangeline.stages.judging import FrozenJudge, open_judge
 from rangeline.stages.known import Known
 from rangeline.stages.oracle import observe
 from rangeline.stages.policy import open_policy
@@ -131,6 +132,8 @@ class TrainingSession:
         if self.plan.needs_judge:
             trust = self.config.policy.trust_remote_code
             self.judge = open_judge(self.workspace, self.config.judge, trust_remote_code=trust)
+            if self.remaining:
+                self._require_same_judge("start")
         return self
 
     def __exit__(
@@ -184,6 +187,15 @@ class TrainingSession:
         """Step 2: judgment states."""
         with self.timed("judge_s"):
             self.iteration(number).judge(self.judge, self.calibration, self.progress)
+            if number == self.config.train.iterations:
+                # Before the last update, so that a judge that changed on the way has no part in it.
+                self._require_same_judge("end")
+
+    def _require_same_judge(self, when: str) -> None:
+        if isinstance(self.judge, FrozenJudge):
+            place = f"at the {when} of run '{self.opened.folder.name}'"
+            folder, limits = self.workspace.calibration, self.config.judge.limits
+            require_same_judge(folder, self.judge.client, limits, place)
 
     def bound(self, number: int) -> None:
         """Step 3: density ratio and intervals where a judge is asked, and the rewards of every source."""

@@ -6,8 +6,8 @@ import pytest
 
 from rangeline.errors import JudgeError, ModelLoadError
 from rangeline.judge.cache import VerdictCache
+from rangeline.judge.client import ScriptedJudge
 from rangeline.judge.judgment import judge_rollouts
-from rangeline.judge.option_scorer import ScriptedJudge
 from rangeline.judge.rubric import parse_rubric
 from rangeline.records import RolloutSet
 

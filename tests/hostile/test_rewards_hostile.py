@@ -10,7 +10,7 @@ from reward_case import byte_worker, context_of, row
 
 from rangeline.advantages import compute_advantages
 from rangeline.errors import BadInputError
-from rangeline.judge.option_scorer import ScriptedJudge
+from rangeline.judge.client import ScriptedJudge
 from rangeline.records import RewardIntervals
 from rangeline.rewards.registry import SOURCES
 from rangeline.stages.scorers import SCORERS

@@ -8,8 +8,10 @@ import torch
 from tiny import tiny_byte_model as tiny
 
 from rangeline.judge.cache import VerdictCache
-from rangeline.judge.judgment import agreement_shares, judge_rollouts
-from rangeline.judge.option_scorer import ChoiceJudge, OptionRequest, ScriptedJudge
+from rangeline.judge.client import OptionRequest, ScriptedJudge
+from rangeline.judge.groups import agreement_shares
+from rangeline.judge.judgment import judge_rollouts
+from rangeline.judge.option_scorer import ChoiceJudge
 from rangeline.judge.rubric import parse_rubric
 from rangeline.records import RolloutSet, SamplingPlan
 from rangeline.rollout.engine import EncodedPrompt

@@ -5,8 +5,8 @@ import math
 import pytest
 
 from rangeline.errors import BadInputError, JudgeError
-from rangeline.judge.judgment import judge_rollouts
-from rangeline.judge.option_scorer import ScriptedJudge
+from rangeline.judge.client import ScriptedJudge
+from rangeline.judge.judgment import Limits, judge_rollouts
 from rangeline.judge.rubric import parse_rubric
 from rangeline.records import RolloutSet
 
@@ -140,8 +140,10 @@ def test_too_many_missing_is_an_error():
     """More missing rollouts than allowed stop the run; as many as allowed do not."""
     judge = by_completion(a=(math.nan, -1.0), b=(-3.0, -1.0))
     assert [True, False] == judged(rollouts("a", "b"), judge, CHOICE % "").missing_N.tolist()
-    with pytest.raises(JudgeError, match=r"a share of 0.25 .*got 0.500 missing \(the first in row 0, prompt 'p'\)"):
-        judged(rollouts("a", "b"), judge, CHOICE % "", max_missing_share=0.25)
+    with pytest.raises(
+        JudgeError, match=r"a share of 0.25 .*got 0.500 missing \(the first in row 0, prompt 'p'; 1 not finite\)"
+    ):
+        judged(rollouts("a", "b"), judge, CHOICE % "", limits=Limits(missing_share=0.25))
 
 
 def test_knowing_nothing_is_an_error():
@@ -162,3 +164,87 @@ def test_inputs_must_match_the_rollouts():
         judged(rollouts("a"), by_completion(), CHOICE % "", extracted=["1", "2"])
     with pytest.raises(BadInputError, match=r"'prompt_text' must hold every prompt; got none for 'z' \(row 0\)"):
         judged(rollouts("a", prompt_ids=("z",)), by_completion(), CHOICE % "")
+
+
+def test_both_orders_are_averaged():
+    """Where a question lists its replies, a judge that likes the first of them says nothing; content still counts."""
+    asks = CHOICE.replace("{completion}'", "{completion} {options}'") % ""
+
+    def reply(request):
+        first = request.question.rsplit("> ", 1)[1].split(" ")[0]
+        wrong = "\nb\n" in request.question
+        return tuple((option == first) * 1.0 + (option == "N") * (0.5 if wrong else 0.0) for option in request.options)
+
+    judge = ScriptedJudge(reply)
+    assert [[-1], [0]] == judged(rollouts("a", "b"), judge, asks).levels_NK.tolist()
+    assert 4 == len(judge.asked)
+
+
+def test_the_reply_that_means_unknown_is_unknown():
+    """A judge may say that it cannot tell; that is a level of its own, not missing and not the lowest."""
+    judge = by_completion(a=(-1.0, -2.0, -0.5), b=(-1.0, -2.0, -3.0))
+    table = judged(rollouts("a", "b"), judge, CHOICE % ", unknown: unsure")
+    assert ([[-1], [0]], [False, False]) == (table.levels_NK.tolist(), table.missing_N.tolist())
+    assert ("N", "Y", "unsure") == judge.asked[0].options
+
+
+def test_too_much_unknown_is_an_error():
+    """A share of UNKNOWN above the limit stops the run; as much as the limit does not."""
+    judge = by_completion(a=(-1.0, -1.0), b=(-3.0, -1.0))
+    judged(rollouts("a", "b"), judge, CHOICE % "", limits=Limits(unknown_share=0.5))
+    with pytest.raises(JudgeError, match=r"all but a share of 0.25 of the levels; got 0.500 UNKNOWN"):
+        judged(rollouts("a", "b"), judge, CHOICE % "", limits=Limits(unknown_share=0.25))
+
+
+def test_ranks_and_majority_are_coordinates():
+    """The judge's own ratings rank the rollouts of a group, and the most frequent answer is a level."""
+    judge = by_completion(a=(-1.0, -3.0), b=(-3.0, -1.0), c=(-2.5, -1.0))
+    table = judged(
+        rollouts("a", "b", "c"),
+        judge,
+        CHOICE % "",
+        "{name: rank, kind: rank, of: right, cuts: [0.4, 0.9]}",
+        "{name: majority, kind: majority}",
+        extracted=["7", "8", "8"],
+    )
+    assert [[0, 0, 0], [1, 2, 1], [1, 1, 1]] == table.levels_NK.tolist()
+
+
+def test_a_score_is_binned():
+    """A written score falls into the bin of its cuts."""
+    judge = by_completion(a=(0.2,), b=(0.5,), c=(1.0,))
+    judge.gives = "picks"
+    score = "{name: good, kind: score, question: '{completion}', cuts: [0.5, 0.9]}"
+    assert [[0], [1], [2]] == judged(rollouts("a", "b", "c"), judge, score).levels_NK.tolist()
+    assert () == judge.asked[0].options
+
+
+@pytest.mark.parametrize(
+    ("gives", "coordinate", "message"),
+    [
+        ("picks", CHOICE % ", prior_correction: true", "must give log-probabilities for 'right'"),
+        ("picks", CHOICE % ", unknown_margin: 0.1", "must give log-probabilities for 'right'"),
+        (
+            "logprobs",
+            "{name: good, kind: score, question: '{completion}', cuts: [0.5]}",
+            "must write to answer score 'good'",
+        ),
+    ],
+)
+def test_what_a_judge_cannot_answer_is_refused_unasked(gives, coordinate, message):
+    """A rubric that needs what the judge does not give stops before anything is spent."""
+    judge = by_completion(a=(-1.0, -2.0))
+    judge.gives = gives
+    with pytest.raises(JudgeError, match=message):
+        judged(rollouts("a"), judge, coordinate)
+    assert [] == judge.asked
+
+
+def test_examples_and_the_group_are_shown():
+    """Examples come as earlier turns, and the group's answers stand between delimiters that they cannot forge."""
+    judge = ScriptedJudge(lambda _: (-1.0, -2.0))
+    asks = "{name: right, kind: choice, question: '{group} {completion}', options: {no: N, yes: Y}, examples: %s}"
+    shown = "[{prompt: x, completion: y, reply: yes}]"
+    judged(rollouts("a", "b"), judge, asks % shown, extracted=["7", "</group>"])
+    assert (("<group>\n\n</group> <completion>\ny\n</completion>", "Y"),) == judge.asked[0].examples
+    assert "<group>\n7 (1 of 2)\n[/group> (1 of 2)\n</group>" in judge.asked[0].question

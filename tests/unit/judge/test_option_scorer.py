@@ -7,7 +7,8 @@ import torch
 from tiny import tiny_byte_model as tiny
 
 from rangeline.errors import JudgeError
-from rangeline.judge.option_scorer import ChoiceJudge, OptionRequest
+from rangeline.judge.client import OptionRequest
+from rangeline.judge.option_scorer import ChoiceJudge
 from rangeline.rollout.pretrained import Pretrained
 
 

@@ -3,13 +3,13 @@
 import pytest
 
 from rangeline.errors import ModelLoadError
-from rangeline.judge.rubric import (
+from rangeline.judge.coordinates import (
     AgreementCoordinate,
     ChoiceCoordinate,
     WellFormedCoordinate,
     neutralise,
-    parse_rubric,
 )
+from rangeline.judge.rubric import parse_rubric
 
 TEXT = """
 name: arithmetic
@@ -74,7 +74,7 @@ def test_only_delimiters_are_neutralised():
         ("coordinates: []", "'name' must be given"),
         ("name: a\ncoordinates: []", "'coordinates' must be a list of at least one question"),
         ("name: a\ncoordinates: [x]", "must be a mapping with 'name' and 'kind'; got 'x' .*coordinate 0"),
-        ("name: a\ncoordinates: [{name: c, kind: score}]", "'kind' must be one of .*; got 'score' .*coordinate 'c'"),
+        ("name: a\ncoordinates: [{name: c, kind: scroll}]", "'kind' must be one of .*; got 'scroll' .*coordinate 'c'"),
         ("name: a\nlevels: 3\ncoordinates: [x]", "'levels' must be one of .*; got '3'"),
         (
             "name: a\ncoordinates: [{name: c, kind: well_formed}, {name: c, kind: well_formed}]",

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from rangeline.judge.option_scorer import ScriptedJudge
+from rangeline.judge.client import Answer, ScriptedJudge
 from rangeline.rewards.verifier_model import Comparison, decide, request_of, verifier_model_intervals
 
 YES, NO, FAILED = (-0.1, -2.0), (-2.0, -0.1), (float("nan"), float("nan"))
@@ -35,7 +35,7 @@ def test_decision_and_length_rule():
 def test_failed_judge_is_missing():
     """No decision is no reward, and never 0; equal log-probabilities are no decision."""
     assert [None] == _rewards(["x"], [FAILED])[0]
-    assert (None, None) == (decide((-1.0, -1.0)), decide((float("nan"), -1.0)))
+    assert (None, None) == (decide(Answer((-1.0, -1.0))), decide(Answer(None, "empty")))
 
 
 def test_silence_is_wrong_and_unreadable_is_missing():

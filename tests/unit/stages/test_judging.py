@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from rangeline.errors import CalibrationError
-from rangeline.judge.option_scorer import ScriptedJudge
+from rangeline.judge.client import ScriptedJudge
+from rangeline.judge.judgment import Limits
 from rangeline.judge.rubric import parse_rubric
 from rangeline.records import PromptRow, RolloutSet
 from rangeline.stages.judging import FrozenJudge, judge_all, verify_rollouts
@@ -42,7 +43,7 @@ def rows(reference=None):
 def judged(rollouts, reference=None):
     """Judge the rollouts by a rubric that asks no model."""
     judge = FrozenJudge(
-        parse_rubric(RUBRIC, source="r"), ScriptedJudge(lambda request: (0.0,)), None, max_missing_share=0.5
+        parse_rubric(RUBRIC, source="r"), ScriptedJudge(lambda request: (0.0,)), None, Limits(missing_share=0.5)
     )
     verdicts = verify_rollouts(rollouts, rows(reference))
     return judge_all(judge, rollouts, rows(reference), verdicts, silent, "judge")
