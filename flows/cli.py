@@ -50,6 +50,7 @@ ConfigOption = Annotated[Path | None, typer.Option("--config", "-c", help="Setti
 SetOption = Annotated[list[str] | None, typer.Option("--set", "-s", help="One setting, such as train.iterations=3")]
 RunOption = Annotated[str | None, typer.Option("--run", help="Name of the run; by default made from the settings")]
 RewardOption = Annotated[str | None, typer.Option("--reward", help="Reward source, such as verifier or majority")]
+EngineOption = Annotated[str | None, typer.Option("--engine", help="What samples: transformers or vllm")]
 DebugOption = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error")]
 QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Only warnings and results")]
 
@@ -255,6 +256,7 @@ def train(  # noqa: PLR0913 - one argument an option
     assignments: SetOption = None,
     run: RunOption = None,
     reward: RewardOption = None,
+    engine: EngineOption = None,
     processes: Annotated[
         int | None, typer.Option("--processes", "-p", min=1, help="One a GPU; processes.count")
     ] = None,
@@ -262,8 +264,8 @@ def train(  # noqa: PLR0913 - one argument an option
     debug: DebugOption = False,
 ) -> None:
     """Train the policy; the same command resumes a run that was interrupted."""
-    assignments = [*(assignments or []), *([f"reward.source={reward}"] if reward else [])]
-    assignments += [f"processes.count={processes}"] if processes else []
+    named = {"reward.source": reward, "rollout.engine": engine, "processes.count": processes}
+    assignments = [*(assignments or []), *(f"{name}={value}" for name, value in named.items() if value)]
 
     def work(place: Workspace, settings: PipelineConfig) -> None:
         from flows.run_nightly import request_of
@@ -488,11 +490,24 @@ def report(
 
 @app.command()
 def serve(
-    page: Annotated[str, typer.Argument(help="prefect or mlflow")],
+    page: Annotated[str, typer.Argument(help="prefect, mlflow or vllm")],
+    model: Annotated[Path | None, typer.Argument(help="vllm: folder of the model it begins with")] = None,
     workspace: WorkspaceOption = Path(),
-    port: Annotated[int | None, typer.Option(min=1, max=65535, help="Port; 4200 for Prefect, 5000 for MLflow")] = None,
+    port: Annotated[
+        int | None, typer.Option(min=1, max=65535, help="Port; 4200 for Prefect, 5000 for MLflow, 8000 for vLLM")
+    ] = None,
+    sync_root: Annotated[
+        Path | None, typer.Option("--sync-root", help="vllm: the only folder that new weights are loaded from")
+    ] = None,
+    lora: Annotated[bool, typer.Option("--lora", help="vllm: adapters can be loaded while it runs")] = False,
 ) -> None:
-    """Open the Prefect or the MLflow server on what the runs recorded, on this machine only."""
+    """Open the Prefect or MLflow server on what the runs recorded, or a vLLM server; on this machine only."""
+    if page == "vllm":
+        from flows.cli_vllm import serve_vllm
+
+        with friendly(debug=False):
+            serve_vllm(workspace, model, port=port or 8000, sync_root=sync_root, lora=lora)
+        return
     prepare_environment(workspace)
     home = workspace.resolve()
     python = sys.executable
@@ -505,7 +520,7 @@ def serve(
         command = [python, "-m", "mlflow", "server", "--backend-store-uri", store, "--host", "127.0.0.1"]
         command += ["--port", str(port or 5000)]
     else:
-        typer.secho(f"error: 'page' must be prefect or mlflow; got '{page}'.", fg="red", err=True)
+        typer.secho(f"error: 'page' must be prefect, mlflow or vllm; got '{page}'.", fg="red", err=True)
         raise typer.Exit(2)
     os.execv(python, command)
 

@@ -11,6 +11,7 @@ from rangeline.config import (
     OverlapConfig,
     PipelineConfig,
     ProcessesConfig,
+    RolloutConfig,
     Section,
     TrainConfig,
 )
@@ -28,6 +29,7 @@ class TrainRequest(DataRequest):
 
     run: str | None = Field(None, description="Name of the run; empty: made from the settings, so a repeat resumes")
     train: TrainConfig = TrainConfig()
+    rollout: RolloutConfig = RolloutConfig()
     reward: RewardConfig = RewardConfig()
     intervals: IntervalConfig = IntervalConfig()
     advantages: AdvantageConfig = AdvantageConfig()
@@ -39,5 +41,8 @@ class TrainRequest(DataRequest):
 
     def over(self, config: PipelineConfig) -> PipelineConfig:
         """Return the workspace's settings with this request's sections in place."""
-        names = ("train", "reward", "intervals", "advantages", "objective", "coverage", "overlap", "processes", "lora")
+        names = (
+            *("train", "rollout", "reward", "intervals", "advantages", "objective"),
+            *("coverage", "overlap", "processes", "lora"),
+        )
         return config.model_copy(update={name: getattr(self, name) for name in names})

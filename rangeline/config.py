@@ -138,6 +138,40 @@ class SamplingConfig(Section):
     max_tokens: Count = Field(8, description="Completion cap, L_max of the objective")
 
 
+class RolloutConfig(Section):
+    """What writes the training rollouts; which prompts and how many is said by `train` and `sampling`."""
+
+    engine: Literal["transformers", "vllm"] = Field(
+        "transformers", description="In this process, or a vLLM server that is synced after every update"
+    )
+    url: str | None = Field(
+        None, description="A vLLM server that 'rangeline serve vllm' started; empty: one of its own"
+    )
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(
+        "auto", description="Of the server's weights; auto: float32 on a CPU, bfloat16 on a GPU"
+    )
+    max_model_len: Annotated[int, Field(ge=64, strict=True)] = Field(
+        2048, description="Longest prompt and completion that a server of its own takes, in tokens"
+    )
+    transfer: Literal["checkpoint", "nccl", "ipc"] = Field(
+        "checkpoint", description="How weights reach the server: a folder; or on GPUs NCCL or IPC, which were never run"
+    )
+    tolerance: Positive | None = Field(
+        None, description="Largest mean gap of the server's log-probabilities after a sync; empty: by its device"
+    )
+    staleness: Annotated[int, Field(ge=0, le=1, strict=True)] = Field(
+        0, description="1: the next rollouts are drawn while the policy is updated, and are one version old; vllm only"
+    )
+    extra: tuple[str, ...] = Field((), description="Further words of vLLM's command line")
+
+    @model_validator(mode="after")
+    def _has_a_server_to_sample_ahead(self) -> "RolloutConfig":
+        if self.staleness and self.engine != "vllm":
+            msg = "staleness must be 0 with engine transformers: the model that is updated cannot sample meanwhile"
+            raise ValueError(msg)
+        return self
+
+
 class WarmupConfig(Section):
     """Supervised training of the starting policy."""
 
@@ -405,6 +439,7 @@ class PipelineConfig(Section):
     split: SplitConfig = SplitConfig()
     policy: PolicyConfig = PolicyConfig()
     sampling: SamplingConfig = SamplingConfig()
+    rollout: RolloutConfig = RolloutConfig()
     judge: JudgeConfig = JudgeConfig()
     warmup: WarmupConfig = WarmupConfig()
     calibrate: CalibrateConfig = CalibrateConfig()
@@ -420,6 +455,20 @@ class PipelineConfig(Section):
     coverage: CoverageConfig = CoverageConfig()
     overlap: OverlapConfig = OverlapConfig()
     evaluate: EvaluateConfig = EvaluateConfig()
+
+    @model_validator(mode="after")
+    def _corrects_what_is_drawn_ahead(self) -> "PipelineConfig":
+        if self.rollout.staleness and self.objective.mismatch.correction == "none":
+            msg = "objective.mismatch.correction must be token or sequence with rollout.staleness 1"
+            raise ValueError(msg)
+        return self
+
+    @model_validator(mode="after")
+    def _syncs_one_whole_policy(self) -> "PipelineConfig":
+        if self.rollout.engine == "vllm" and (self.processes.count > 1 or self.lora.rank):
+            msg = "rollout.engine must be transformers with processes.count above 1 or lora.rank above 0"
+            raise ValueError(msg)
+        return self
 
 
 VERSIONED_SECTIONS = (

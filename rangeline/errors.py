@@ -16,7 +16,9 @@
     │   ├── JudgeDriftError               the judge no longer says what it said at calibration
     │   └── JudgeUnreliableError          the judge's verdicts turn with things that mean nothing
     ├── RolloutError (RuntimeError)       the policy could not be sampled
-    │   └── StaleWeightsError             an engine holds other weights than the trainer
+    │   ├── StaleWeightsError             an engine holds other weights than the trainer
+    │   ├── WeightSyncError               an engine could not take the trainer's weights
+    │   └── EngineDiedError               a sampling server is gone
     ├── NoSignalError (RuntimeError)      every advantage of an iteration is zero
     │   └── NothingKeptError              a reward filter left no prompt, however many were drawn
     ├── OverlapError (RuntimeError)       source and target states hardly overlap
@@ -31,6 +33,11 @@
 
 Messages follow one form: the thing, the rule, the value, the place, the next step.
 """
+
+from typing import Literal
+
+SyncFailure = Literal["update refused", "update broken", "update failed", "unusable"]
+"""How an engine can fail to take weights: nothing was changed, half was, something else went wrong, or it never can."""
 
 
 class RangelineError(Exception):
@@ -99,6 +106,26 @@ class RolloutError(RangelineError, RuntimeError):
 
 class StaleWeightsError(RolloutError):
     """An engine holds other weights than the trainer; sync it again before sampling."""
+
+
+class WeightSyncError(RolloutError):
+    """An engine could not take the trainer's weights and waits, paused; sync a complete checkpoint again.
+
+    Parameters
+    ----------
+    message
+        What the person reads.
+    state
+        Name of the state the engine is left in.
+    """
+
+    def __init__(self, message: str, *, state: SyncFailure = "update failed") -> None:
+        super().__init__(message)
+        self.state = state
+
+
+class EngineDiedError(RolloutError):
+    """A sampling server is gone; the same command starts it again and goes on from the last checkpoint."""
 
 
 class NoSignalError(RangelineError, RuntimeError):

@@ -164,3 +164,17 @@ def copied_workspace(calibrated_workspace, tracking_store):
         return copy_workspace(calibrated_workspace, folder, tracking_store)
 
     return copy
+
+
+@pytest.fixture(scope="session")
+def vllm_served(tmp_path_factory):
+    """Run one vLLM server on a small model for all tests that ask for it; it takes half a minute to start."""
+    from served import Served, save_tied
+
+    from rangeline.rollout.vllm_client import VllmClient
+    from rangeline.rollout.vllm_server import ServerOptions, VllmServer
+
+    folder = tmp_path_factory.mktemp("served")
+    options = ServerOptions(model=save_tied(folder / "model"), sync_root=folder / "root", max_model_len=768)
+    with VllmServer.start(options, log=folder / "vllm.log") as server:
+        yield Served(server, VllmClient(server.url), folder / "root", options.model)

@@ -25,7 +25,7 @@ from rangeline.policy.supervised import ChoiceRow, SupervisedReport, SupervisedR
 from rangeline.policy.trainer import PolicyTrainer, UpdateReport, UpdateSettings
 from rangeline.policy.world import World
 from rangeline.records import Advantages, RolloutSet, SamplingPlan
-from rangeline.rollout.engine import EncodedPrompt
+from rangeline.rollout.engine import EncodedPrompt, RolloutEngine
 from rangeline.rollout.pretrained import Pretrained, load_pretrained
 from rangeline.rollout.transformers_engine import TransformersEngine
 
@@ -106,6 +106,8 @@ class PolicyWorker:
         self._prompts_per_batch = prompts_per_batch
         self._trainer = PolicyTrainer(model, settings, reference=reference, world=world)
         self._sampler = self._trainer.model if sampler is None else sampler.to(self._trainer.device)
+        self.engine: RolloutEngine | None = None
+        """Engine that samples in place of the model in this process; it must follow `policy_version` by itself."""
 
     @classmethod
     def load(  # noqa: PLR0913 - what the class takes, and where the model is found
@@ -199,7 +201,7 @@ class PolicyWorker:
         RolloutError
             When a prompt cannot be sampled.
         """
-        engine = TransformersEngine(
+        engine: RolloutEngine = self.engine or TransformersEngine(
             self._sampler,
             self.tokenizer,
             policy_version=self.policy_version,

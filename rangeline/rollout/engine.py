@@ -34,8 +34,10 @@ class SampledRow:
 class RolloutEngine(Protocol):
     """Samples G completions of each prompt from one version of the policy."""
 
-    policy_version: int
-    """Version of the weights the engine holds."""
+    @property
+    def policy_version(self) -> int:
+        """Version of the weights the engine holds."""
+        ...
 
     def generate(
         self,
@@ -85,6 +87,24 @@ def require_distinct(prompts: Sequence[EncodedPrompt]) -> None:
             msg = f"'token_ids' must hold at least one token; got none (prompt '{prompt.prompt_id}'). Give it a text."
             raise RolloutError(msg)
         seen.add(prompt.prompt_id)
+
+
+def require_room(prompts: Sequence[EncodedPrompt], max_tokens: int, context: int | None) -> None:
+    """Raise unless every prompt and its completion fit the model's context; None means any length fits.
+
+    Raises
+    ------
+    RolloutError
+        If one does not; the message names it.
+    """
+    for prompt in prompts:
+        if context is not None and len(prompt.token_ids) + max_tokens > context:
+            msg = (
+                f"'token_ids' and 'max_tokens' must fit the model's context of {context}; got "
+                f"{len(prompt.token_ids)} + {max_tokens} (prompt '{prompt.prompt_id}'). "
+                "Shorten the prompt or lower max_tokens."
+            )
+            raise RolloutError(msg)
 
 
 def assemble(

@@ -20,7 +20,7 @@ from transformers import DynamicCache
 
 from rangeline.errors import RolloutError
 from rangeline.records import RolloutSet, SamplingPlan
-from rangeline.rollout.engine import EncodedPrompt, SampledRow, assemble, require_distinct
+from rangeline.rollout.engine import EncodedPrompt, SampledRow, assemble, require_distinct, require_room
 from rangeline.rollout.pretrained import stop_ids
 from rangeline.rollout.reading import cached_forward, left_padded
 from rangeline.rollout.token_logprobs import logit_map
@@ -87,7 +87,7 @@ class TransformersEngine:
             If prompt ids repeat, a prompt is empty or too long for the model, or its logits are not numbers.
         """
         require_distinct(prompts)
-        _require_room(prompts, plan.max_tokens, context_length(self._model))
+        require_room(prompts, plan.max_tokens, context_length(self._model))
         # Like lengths together waste the least padding, and the longest first shows a lack of memory at once.
         ordered = sorted(prompts, key=lambda prompt: -len(prompt.token_ids))
         rows_of: dict[str, list[SampledRow]] = {}
@@ -254,17 +254,6 @@ def evaluating(model: Any) -> Iterator[None]:
         yield
     finally:
         model.train(training)
-
-
-def _require_room(prompts: Sequence[EncodedPrompt], max_tokens: int, context: int | None) -> None:
-    for prompt in prompts:
-        if context is not None and len(prompt.token_ids) + max_tokens > context:
-            msg = (
-                f"'token_ids' and 'max_tokens' must fit the model's context of {context}; got "
-                f"{len(prompt.token_ids)} + {max_tokens} (prompt '{prompt.prompt_id}'). "
-                "Shorten the prompt or lower max_tokens."
-            )
-            raise RolloutError(msg)
 
 
 def _require_number(logprob: float, prompt_id: str, t: int) -> None:

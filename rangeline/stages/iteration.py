@@ -25,6 +25,7 @@ from rangeline.lineage import MANIFEST_NAME, atomic_write, digest_file, read_man
 from rangeline.policy.processes import Policy
 from rangeline.policy.retention import NOTE, Retention, plan_retention
 from rangeline.records import CoverageReport, PromptRow, RewardIntervals, RolloutSet, SamplingPlan
+from rangeline.rollout.engine import EncodedPrompt
 from rangeline.seeds import stream
 from rangeline.stages.adaptation import Repair, bound_states, keep_repair, learn, repair_of
 from rangeline.stages.calibration import Calibration
@@ -59,6 +60,8 @@ from rangeline.stages.tables import (
 from rangeline.stages.workspace import Workspace
 
 SHARES = ("policy", "ratio", "audit")
+Asked = dict[str, tuple[list[EncodedPrompt], SamplingPlan]]
+"""Prompts and sampling plan of each share."""
 JUDGED = "judged_intervals.parquet"
 """Where the judge's intervals of the policy share lie when a comparison trains on other rewards."""
 
@@ -132,15 +135,19 @@ class Iteration:
 
     def sample(self, worker: Policy, progress: Progress) -> None:
         """Draw the rollouts of every share from the current policy."""
-        for share in self.shares:
+        for share, (prompts, plan) in self.asked(worker.tokenizer).items():
             rollouts = worker.generate(
-                self.known.encode(self.rows[share], worker.tokenizer),
-                self._sampling(share),
+                prompts,
+                plan,
                 iteration=self.number,
                 purpose=f"train/{share}",
                 progress=partial(progress, f"sample {share}"),
             )
             write_rollouts(self.folder / f"{share}_rollouts.parquet", rollouts)
+
+    def asked(self, tokenizer: object) -> Asked:
+        """Return prompts and plan of every share."""
+        return {share: (self.known.encode(self.rows[share], tokenizer), self._sampling(share)) for share in self.shares}
 
     def _sampling(self, share: str) -> SamplingPlan:
         if share == "policy" and self.plan.is_supervised:
@@ -256,7 +263,8 @@ class Iteration:
         )
         # Judged rollouts are those that were judged: nothing is drawn beyond them.
         draw_for: Callable[[str], Draw] = draw_nothing_for
-        if models is not None and judged is None:
+        # Rollouts drawn ahead are of the policy before, and no others join them.
+        if models is not None and judged is None and not self.config.rollout.staleness:
             draw_for = partial(self._draw_for, models, progress)
         write_share(self.folder, reward_share(self.plan, SCORERS, context, self._former_states(), draw_for=draw_for))
 

@@ -81,6 +81,8 @@ def run_identity(workspace: Workspace, config: PipelineConfig) -> str:
     # "auto" may mean another precision on another machine, which is another computation.
     for key in ("precision", "sampler_dtype"):
         settings["policy"][key] = resolve_dtype(settings["policy"][key])
+    for key in ("url", "transfer", "tolerance", "extra", "max_model_len"):  # where the engine is, not what it computes
+        settings["rollout"].pop(key)
     settings["train"] = {key: v for key, v in settings["train"].items() if key not in _FREE_TRAIN_SETTINGS}
     # Of the overlap rules, those that widen change intervals; the others only say when the run goes on.
     widening = {name: rule.limit for name, rule in config.overlap if rule.consequence == "widen"}

@@ -3,7 +3,7 @@
 import json
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cached_property
 from types import TracebackType
 from typing import Self
@@ -17,6 +17,7 @@ from rangeline.lineage import deferred_sync, sync_disks, write_json
 from rangeline.policy.supervised import SupervisedRow
 from rangeline.records import CoverageReport
 from rangeline.stages.adaptation import audited_rows
+from rangeline.stages.ahead import sampling_ahead, take_ahead
 from rangeline.stages.calibration import Calibration, fresh_calibration, load_calibration, read_truth, source_rows
 from rangeline.stages.data import read_pool, read_world
 from rangeline.stages.estimator import (
@@ -38,6 +39,7 @@ from rangeline.stages.progress import Progress, silent
 from rangeline.stages.reward_plan import plan_rewards
 from rangeline.stages.rewarding import RewardModels
 from rangeline.stages.run import OpenedRun, open_run
+from rangeline.stages.sampling_server import SamplingServer, open_server
 from rangeline.stages.sittings import clear_remains, retire, save_stop, write_sitting
 from rangeline.stages.tables import read_judgments, write_table
 from rangeline.stages.watch import watch
@@ -119,6 +121,15 @@ class TrainingSession:
             self.worker.restore(self.opened.folder.checkpoint(self.opened.done))
             # A sitting that was killed before it pruned left one checkpoint too many.
             retire(self.opened.folder, self.opened.done, self.pinned)
+        self._server: SamplingServer | None = None
+        if self.config.rollout.engine == "vllm":
+            self._server = open_server(
+                self.config.rollout,
+                self.opened.folder.root,
+                self.worker,
+                model=self.workspace.warmup / "policy",
+                progress=self.progress,
+            )
         if self.remaining:
             write_sitting(self.workspace, self.opened, self.config.train.iterations)
         self.models = RewardModels(self.workspace, self.config, self.worker)
@@ -133,7 +144,9 @@ class TrainingSession:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Let the models go."""
+        """Let the models go, and end a server of the session's own."""
+        if self._server is not None:
+            self._server.close()
         self.worker.close()
 
     @property
@@ -177,7 +190,9 @@ class TrainingSession:
     def sample(self, number: int) -> None:
         """Step 1: rollouts of every share."""
         with self.timed("generate_s"):
-            self.iteration(number).sample(self.worker, self.progress)
+            iteration = self.iteration(number)
+            if not (self.config.rollout.staleness and take_ahead(iteration, self.worker.policy_version)):
+                iteration.sample(self.worker, self.progress)
 
     def judge_states(self, number: int) -> None:
         """Step 2: judgment states."""
@@ -269,7 +284,8 @@ class TrainingSession:
                     "sampling.max_tokens if completions are cut off, or another estimator."
                 )
                 raise NoSignalError(msg)
-            iteration.update(self.worker, self.progress)
+            with self._sampling_ahead(number):
+                iteration.update(self.worker, self.progress)
             self.update_parts = self.worker.take_part_seconds()
         with self.timed("measure_s"):
             self._measure(iteration)
@@ -279,6 +295,13 @@ class TrainingSession:
                 retire(self.opened.folder, number, self.pinned)
             if iteration.is_saved and self.config.train.checkpoint_every > 1:
                 sync_disks()
+
+    def _sampling_ahead(self, number: int) -> AbstractContextManager[None]:
+        """Draw the next iteration's rollouts meanwhile, where the settings say so and there is a next one."""
+        if self._server is None or not self.config.rollout.staleness or number == self.config.train.iterations:
+            return nullcontext()
+        following = Iteration(self.workspace, self.config, self.opened.folder, number + 1, self._known)
+        return sampling_ahead(self._server, following, seed=self.config.seed, tokenizer=self.worker.tokenizer)
 
     def stop(self, number: int) -> None:
         """Make the last iteration one that the run can go on from, where no checkpoint was due."""

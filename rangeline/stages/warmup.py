@@ -55,7 +55,10 @@ def load_worker(
     return PolicyWorker.load(
         name,
         settings=update_settings(config, learning_rate=learning_rate),
-        sampler_dtype=cast(SamplerDtype, resolve_dtype(policy.sampler_dtype)),
+        # Where a server samples, no cast copy is kept beside the policy.
+        sampler_dtype=(
+            "float32" if config.rollout.engine == "vllm" else cast(SamplerDtype, resolve_dtype(policy.sampler_dtype))
+        ),
         prompts_per_batch=policy.prompts_per_batch,
         trust_remote_code=policy.trust_remote_code,
         cache_dir=model_cache(),

@@ -59,9 +59,9 @@ def test_no_command_shows_help():
 
 
 def test_unknown_page_is_refused():
-    """Only two pages can be served."""
+    """Only three things can be served."""
     code, text = shown("serve", "grafana")
-    assert (code, text.strip()) == (2, "error: 'page' must be prefect or mlflow; got 'grafana'.")
+    assert (code, text.strip()) == (2, "error: 'page' must be prefect, mlflow or vllm; got 'grafana'.")
 
 
 def made_of(root):
