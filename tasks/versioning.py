@@ -149,7 +149,16 @@ def cached_original(workspace: Path, md5: str) -> Path | None:
     ToolError
         If dvc fails.
     """
-    cache = Path(_run(workspace, "cache", "dir")[-1])
+    return find_cached(cache_folder(workspace), md5)
+
+
+def cache_folder(workspace: Path) -> Path:
+    """Return the folder of dvc's cache."""
+    return Path(_run(workspace, "cache", "dir")[-1])
+
+
+def find_cached(cache: Path, md5: str) -> Path | None:
+    """Return the file of a cache that holds the bytes of a digest; None where absent or itself damaged."""
     path = cache / "files" / "md5" / md5[:2] / md5[2:]
     if not path.is_file():
         return None
