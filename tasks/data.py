@@ -21,7 +21,7 @@ _STAGE_ERROR = "error: "
 
 
 @task(name="reproduce stages", cache_policy=NO_CACHE)
-def reproduce_stages(workspace: str, stages: Sequence[str], *, force: bool = False) -> None:
+def reproduce_stages(workspace: str, stages: Sequence[str], *, force: bool = False, alone: bool = False) -> None:
     """Bring versioned stages up to date through DVC, and push what they made to the remote.
 
     Raises
@@ -42,7 +42,7 @@ def reproduce_stages(workspace: str, stages: Sequence[str], *, force: bool = Fal
             progress.line(line)
 
         try:
-            reproduce(root, stages, on_line=take, force=force)
+            reproduce(root, stages, on_line=take, force=force, alone=alone)
         except ToolError as error:
             for line in reversed(said):
                 if line.startswith(_STAGE_ERROR):

@@ -182,6 +182,12 @@ def promote_policy(
     return alias
 
 
+def checkpoint_of(workspace_root: str, version: int) -> str:
+    """Return the workspace path of the checkpoint that a policy version stands for."""
+    found = Tracker.open(Path(workspace_root)).find_version(POLICY_MODEL, version)
+    return str(found["reference"]["checkpoint"]["path"])
+
+
 @task(name="record evaluation", cache_policy=NO_CACHE, retries=2, retry_delay_seconds=2)
 def record_evaluation(workspace_root: str, label: str, folder: str, metrics: dict[str, dict[str, Any]]) -> None:
     """Track one evaluation: accuracy by domain with its interval, and the rows as an artifact."""
