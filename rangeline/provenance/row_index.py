@@ -47,7 +47,8 @@ class RowIndex:
             When the index is no SQLite file, or stays locked.
         """
         absent = []
-        with self._connection() as connection:
+        # One transaction: a commit a table would wait for the disk thousands of times; killed, it is begun anew.
+        with self._connection() as connection, connection:
             held = {row[0] for row in connection.execute("SELECT sha256 FROM held")}
             for path, sha256 in files:
                 if sha256 in held or not path.endswith(_SUFFIXES):
@@ -57,10 +58,9 @@ class RowIndex:
                     absent.append(path)
                     continue
                 ids = prompt_ids_of(place, suffix=Path(path).suffix)
-                with connection:
-                    connection.execute("INSERT OR REPLACE INTO held VALUES (?, ?)", (sha256, ids is not None))
-                    rows = [(prompt_id, sha256) for prompt_id in ids or ()]
-                    connection.executemany("INSERT OR IGNORE INTO ids VALUES (?, ?)", rows)
+                connection.execute("INSERT OR REPLACE INTO held VALUES (?, ?)", (sha256, ids is not None))
+                rows = [(prompt_id, sha256) for prompt_id in ids or ()]
+                connection.executemany("INSERT OR IGNORE INTO ids VALUES (?, ?)", rows)
                 held.add(sha256)
         return tuple(absent)
 
