@@ -12,7 +12,7 @@ from prefect.cache_policies import NO_CACHE
 from rangeline.audit import Finding, Stores, audit, audit_folders, render_tree
 from rangeline.audit_records import TrackedNumbers, check_ledger, check_noted, check_numbers
 from rangeline.errors import BadInputError, ConfigError, LineageError
-from rangeline.lineage import digest_file
+from rangeline.lineage import MANIFEST_NAME, digest_file, relative_path
 from rangeline.provenance.croissant import croissant_dataset
 from rangeline.provenance.drawings import draw_json, draw_mermaid, draw_tree
 from rangeline.provenance.graph import Graph, build_graph
@@ -109,6 +109,9 @@ def _audit_one(root: Path, target: str) -> tuple[list[str], tuple[Finding, ...],
     ledger = read_ledger(root)
     stores = stores_of(root, ledger)
     start, reference = _start(Workspace(root), target)
+    if changed := _changed_start(root, ledger, start):
+        # What it says of others is not believed, so there is nothing to walk.
+        return _lines_of([changed]), (changed,), 0
     node = audit(root, start, original=stores.original, stores=stores)
     names = {item.manifest for item in node.walk()}
     runs = {"/".join(name.split("/")[:2]) for name in names if name.startswith("runs/")}
@@ -125,6 +128,16 @@ def _audit_one(root: Path, target: str) -> tuple[list[str], tuple[Finding, ...],
     return lines, failures, len(seen | {item.path for item in beside if item.status == "ok"})
 
 
+def _changed_start(root: Path, ledger: Ledger, start: Path) -> Finding | None:
+    """Return a finding where the first manifest of the walk, which no other names, is not the one that was noted."""
+    folder = start if start.is_dir() else start.parent
+    if folder.parent.name == "checkpoints":
+        folder = folder.parent.parent / "iterations" / folder.name
+    name = relative_path(folder / MANIFEST_NAME, root)
+    found = check_noted(root, ledger, [name]) if (folder / MANIFEST_NAME).is_file() else []
+    return next((item for item in found if item.is_failure), None)
+
+
 def _audit_all(root: Path, target: str) -> tuple[list[str], tuple[Finding, ...], int]:
     """Verify everything that any manifest in place or any line of the ledger names."""
     ledger = read_ledger(root)
@@ -132,7 +145,9 @@ def _audit_all(root: Path, target: str) -> tuple[list[str], tuple[Finding, ...],
     lines: list[str] = []
     findings: list[Finding] = [*check_ledger(root, ledger), *check_noted(root, ledger)]
     graph = build_graph(root, ledger)
-    places = (root / stage.path for stage in graph.stages.values() if stage.key == digest_of(root / stage.path))
+    # A manifest that is not the one that was noted is named by that; what it says of others is not believed.
+    whole = (stage for stage in graph.stages.values() if ledger.newest.get(stage.path, (stage.key,))[0] == stage.key)
+    places = [root / stage.path for stage in whole if stage.key == digest_of(root / stage.path)]
     for node in audit_folders(root, (place.parent for place in places), stores=stores):
         findings += [item for one in node.walk() for item in one.findings]
     findings += [Finding(path, "changed", "is no manifest, or not the one that was noted") for path in graph.changed]

@@ -65,7 +65,8 @@ def groups_of(reach: Reach) -> dict[str, Group]:
 
 
 def _is_iteration(stage: Stage) -> bool:
-    return stage.manifest.kind == "iteration" and "run" in stage.manifest.facts
+    facts = stage.manifest.facts
+    return stage.manifest.kind == "iteration" and "run" in facts and isinstance(facts.get("iteration"), int)
 
 
 def _made_at(stage: Stage) -> str:
