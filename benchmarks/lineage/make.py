@@ -7,7 +7,15 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from rangeline.lineage import MANIFEST_NAME, artifact_ref, atomic_write, deferred_sync, write_json, write_manifest
+from rangeline.lineage import (
+    MANIFEST_NAME,
+    artifact_ref,
+    atomic_path,
+    atomic_write,
+    deferred_sync,
+    write_json,
+    write_manifest,
+)
 from rangeline.provenance.ledger import Note, append_note
 
 JUDGE = {"model": "judge-model", "digest": "a" * 64, "rubric_sha256": "b" * 64}
@@ -23,8 +31,9 @@ POOLS = {
 
 def write_ids(path: Path, ids: Sequence[str], **columns: Sequence[object]) -> Path:
     """Write a table of prompt ids."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    pq.write_table(pa.table({"prompt_id": list(ids), **{name: list(values) for name, values in columns.items()}}), path)
+    table = pa.table({"prompt_id": list(ids), **{name: list(values) for name, values in columns.items()}})
+    with atomic_path(path) as partial:
+        pq.write_table(table, partial)
     return path
 
 

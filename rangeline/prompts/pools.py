@@ -11,7 +11,7 @@ import itertools
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rangeline.errors import PoolError
 from rangeline.prompts.contamination import contaminated_prompts
@@ -127,24 +127,15 @@ def _place_cluster(
 
 def _protect_old(placements: Sequence[Placement], old: Mapping[str, str]) -> list[Placement]:
     """Exclude new evaluation prompts that share words with old training prompts, which would lose their pool else."""
-    training = {item.row.prompt_id: item for item in placements if item.pool in TRAINING_POOLS}
-    text = {prompt_id: text_of(item.row) for prompt_id, item in training.items() if prompt_id in old}
-    clusters = {prompt_id: training[prompt_id].cluster for prompt_id in text}
-    new = {
-        item.row.prompt_id: text_of(item.row)
-        for item in placements
-        if item.pool == "evaluation" and item.row.prompt_id not in old
-    }
-    if not text or not new or not contaminated_prompts(text, clusters, new.values()):
+    training = [item for item in placements if item.pool in TRAINING_POOLS and item.row.prompt_id in old]
+    text = {item.row.prompt_id: text_of(item.row) for item in training}
+    clusters = {item.row.prompt_id: item.cluster for item in training}
+    new = [item for item in placements if item.pool == "evaluation" and item.row.prompt_id not in old]
+    if not text or not contaminated_prompts(text, clusters, (text_of(item.row) for item in new)):
         return list(placements)
-    guilty = {prompt_id for prompt_id, words in new.items() if contaminated_prompts(text, clusters, [words])}
+    guilty = {item.row.prompt_id for item in new if contaminated_prompts(text, clusters, [text_of(item.row)])}
     reason = "its words occur in older training prompts (was for pool 'evaluation')"
-    return [
-        Placement(row=item.row, cluster=item.cluster, pool=None, reason=reason)
-        if item.row.prompt_id in guilty
-        else item
-        for item in placements
-    ]
+    return [replace(item, pool=None, reason=reason) if item.row.prompt_id in guilty else item for item in placements]
 
 
 def _decontaminate(placements: Sequence[Placement]) -> Iterator[Placement]:
