@@ -74,6 +74,8 @@ def iteration_metrics(tracker: Tracker, run_id: str) -> dict[str, float]:
     latest = dict(tracker.client.get_run(run_id).data.metrics)
     found = dict(latest)
     for key, value in latest.items():
+        if key.startswith("time/"):
+            continue  # tracked again by the next sitting of an interrupted run, with other seconds
         history: list[Any] = tracker.client.get_metric_history(run_id, key)
         odd = next((item.value for item in history if item.value != value), None)
         if odd is not None or not history:

@@ -79,7 +79,6 @@ def record_iteration(session: TrainingSession, number: int, run_id: str) -> dict
     metrics = iteration.metrics()
     timings = {f"time/{name}": seconds for name, seconds in session.timings.items()}
     began = seconds_ago(sum(session.timings.values()))
-    session.timings.clear()
     tag = f"{run_id}-{number}"
     child = tracker.find_run("rangeline.iteration", tag) or tracker.start_run(
         f"iteration {number}", kind="iteration", parent_run_id=run_id, tags={"rangeline.iteration": tag}
@@ -91,6 +90,8 @@ def record_iteration(session: TrainingSession, number: int, run_id: str) -> dict
     tracker.log_file(child, iteration.folder / MANIFEST_NAME)
     tracker.end_run(child)
     iteration.write_timings(timings)
+    # Not before: a retry of this task must write the same seconds.
+    session.timings.clear()
     beside = (path for path in (iteration.folder / "expectations").rglob("*") if path.is_file())
     note(
         session.workspace.root,
