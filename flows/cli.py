@@ -1,7 +1,8 @@
 """The `rangeline` command: every flow as a command, run in this process with no server needed.
 
 Exit codes: 0 done, 1 unexpected failure, 2 bad input or settings, 3 a model, judge or update failed, 4 coverage or
-overlap alarm, 5 a checkpoint or artifact does not match its hash, 6 an outside tool failed, 130 interrupted.
+overlap alarm, 5 a checkpoint or artifact does not match its hash, 6 an outside tool failed, 7 the disk is full,
+130 interrupted, 143 stopped by SIGTERM.
 """
 
 import logging
@@ -16,6 +17,7 @@ import typer
 
 from rangeline.config import PipelineConfig
 from rangeline.errors import ConfigError, RangelineError
+from rangeline.full_disk import FullDiskTold
 from rangeline.stages.workspace import PROJECT_HOME, Workspace, choose_workspace
 from tasks.processes import TELEMETRY_OFF
 from tasks.server import prefect_server, serve_page
@@ -104,7 +106,9 @@ def in_workspace(
             open_console(quiet=quiet)  # imports prefect, which reads the server's address then
             if place.root != workspace.resolve():
                 logging.getLogger("rangeline").info("settings differ from params.yaml: working in %s", place.root)
-            work(place, settings)
+            remedy = "What is whole stays whole: make room, and give the same command again."
+            with FullDiskTold(place.root, "this command", remedy):
+                work(place, settings)
 
 
 def say_table(rows: list[tuple[str, str]]) -> None:
@@ -370,9 +374,18 @@ def reward_quality(
 
 
 @app.command()
-def compare(
-    plan: Annotated[Path, typer.Argument(help="Plan file, such as configs/compare/table1.yaml", exists=True)],
+def compare(  # noqa: PLR0913 - one argument an option
+    plan: Annotated[
+        Path | None, typer.Argument(help="Plan file, such as configs/compare/table1.yaml", exists=True)
+    ] = None,
+    rewards: Annotated[
+        str | None, typer.Option("--rewards", help="In place of a plan: reward sources parted by commas, or all")
+    ] = None,
+    iterations: Annotated[
+        int | None, typer.Option("--iterations", min=1, help="Of each run of the named sources")
+    ] = None,
     workspace: WorkspaceOption = Path(),
+    config: ConfigOption = None,
     assignments: SetOption = None,
     processes: Annotated[int, typer.Option("--processes", "-p", min=0, help="Runs at once; 0: one a core")] = 0,
     copy_to: Annotated[Path | None, typer.Option("--copy-to", help="Folder that also gets table and curves")] = None,
@@ -384,23 +397,31 @@ def compare(
     def work(place: Workspace, settings: PipelineConfig) -> None:
         from flows.compare_runs import CompareRequest
         from flows.compare_runs import compare as flow
+        from tasks.comparison import plan_comparison
 
+        over, given = tuple(assignments or ()), str(plan.resolve()) if plan else None
+        chosen = plan_comparison(
+            str(place.root), given, rewards, iterations=iterations, assignments=over, config=settings
+        )
         asked = CompareRequest(
             workspace=str(place.root),
-            plan=str(plan.resolve()),
+            plan=chosen,
             processes=processes,
             copy_to=str(copy_to.resolve()) if copy_to else None,
-            settings=tuple(assignments or ()),
+            settings=over if given else (),
         )
         results = flow(asked)
         page = Path(results["page"])
+        if rewards:
+            typer.echo(page.with_name("table.md").read_text(encoding="utf-8"))
         typer.echo("\n".join(results["findings"]))
         say_table([("page", str(page)), ("table", str(page.with_name("table.md")))])
         if failures := results["failures"]:
             typer.secho(f"{len(failures)} failed: {'; '.join(sorted(failures))}", err=True)
-            raise typer.Exit(3)
+            if rewards != "all":  # of all sources, those that suit the data are asked for
+                raise typer.Exit(3)
 
-    in_workspace(work, workspace, quiet=quiet, debug=debug)
+    in_workspace(work, workspace, config=config, quiet=quiet, debug=debug)
 
 
 @app.command()

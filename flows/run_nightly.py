@@ -68,7 +68,7 @@ def is_late(scheduled: datetime | None, now: datetime, max_delay_hours: float) -
 
 def request_of(workspace: str, config: PipelineConfig, run: str | None) -> TrainRequest:
     """Return the training request that a workspace's own settings ask for."""
-    names = ("train", "reward", "intervals", "advantages", "objective", "coverage")
+    names = ("train", "reward", "intervals", "advantages", "objective", "coverage", "overlap")
     return TrainRequest(workspace=workspace, run=run, **{name: getattr(config, name) for name in names})
 
 

@@ -1,6 +1,7 @@
 """Flow `train`: sample, judge, bound, hold the coverage gate, update; iteration after iteration.
 
-A killed run goes on from its last complete iteration when the same command is given again. When the gate closes,
+A killed run goes on from its last complete iteration when the same command is given again. Ctrl-C or SIGTERM asks it
+to stop after the iteration in hand; a second one ends it at once. When the gate closes,
 the iteration does not update the policy until `on_alarm` says what to do: continue and mark it, pause for a person,
 recalibrate on the audited rollouts, or stop. Overlap rules whose consequence is to recalibrate or to stop close the
 gate too, and are followed whatever `on_alarm` says, unless it stops the run first.
@@ -14,7 +15,7 @@ from prefect.flow_runs import pause_flow_run
 from flows.common import TrainRequest
 from flows.make_anchors import make_anchors
 from rangeline.config import PipelineConfig
-from rangeline.errors import CoverageAlarmError, OverlapError
+from rangeline.errors import CoverageAlarmError, OverlapError, StoppedError
 from tasks.calibration import (
     bound_rewards,
     broken_overlap,
@@ -29,8 +30,10 @@ from tasks.lineage import Session, needs_anchors, open_session, read_settings_of
 from tasks.policy import sample_rollouts, update_policy
 from tasks.records import end_tracking, record_iteration, register_policy, start_tracking, unrecorded
 from tasks.reporting import flow_progress, logger
+from tasks.stopping import StopRequest, stop_asked
 
 _PAUSE_S = 24 * 3600
+_STOPPING = "stopping after the iteration in hand; a second signal stops at once, and that iteration is made again"
 
 
 @flow(name="train", description=__doc__)
@@ -41,23 +44,46 @@ def train(request: TrainRequest = TrainRequest()) -> dict[str, str | int | bool]
         make_anchors(request.workspace)
     with flow_progress("train") as progress, open_session(request.workspace, config, request.run, progress) as session:
         run_id = start_tracking(session)
-        succeeded, covered = False, gates_held(session)
+        ended, covered = "FAILED", gates_held(session)
         try:
             for number in unrecorded(session):
                 record_iteration(session, number, run_id)
-            for number in session.remaining:
-                progress.overall((number - 1) / config.train.iterations)
-                progress("iteration", number - 1, config.train.iterations)
-                covered = run_iteration(session, number, config) and covered
-                record_iteration(session, number, run_id)
-            succeeded = True
+            with stop_asked(lambda signal: logger.warning("%s: %s", signal.name, _STOPPING)) as stop:
+                for number in session.remaining:
+                    progress.overall((number - 1) / config.train.iterations)
+                    progress("iteration", number - 1, config.train.iterations)
+                    covered = run_iteration(session, number, config) and covered
+                    record_iteration(session, number, run_id)
+                    if stop and number < config.train.iterations:
+                        ended = "KILLED"
+                        end_early(session, number, stop)
+            ended = "FINISHED"
         finally:
-            end_tracking(session, run_id, succeeded=succeeded)
+            end_tracking(session, run_id, ended)
         last = max(config.train.iterations, session.opened.done)
         version = register_policy(session, run_id, last)
         name = session.opened.folder.name
         stood: str | bool = covered if session.plan.needs_judge else "not measured"
     return {"run": name, "iteration": last, "version": version, "covered": stood}
+
+
+def end_early(session: Session, number: int, stop: StopRequest) -> None:
+    """Leave a run after a complete iteration, because somebody asked.
+
+    Raises
+    ------
+    StoppedError
+        Always; the message says how to go on.
+    """
+    session.stop(number)
+    name, last = session.opened.folder.name, session.config.train.iterations
+    msg = (
+        f"Run '{name}' must reach iteration {last}; got a signal to stop, and stopped after iteration {number}, which "
+        "is complete. The same command goes on from there."
+    )
+    error = StoppedError(msg)
+    error.exit_code = stop.exit_code
+    raise error
 
 
 def run_iteration(session: Session, number: int, config: PipelineConfig) -> bool:

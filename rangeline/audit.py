@@ -28,6 +28,7 @@ from rangeline.lineage import (
     read_manifest,
 )
 from rangeline.records import ArtifactRef
+from rangeline.run_notes import run_facts, why_absent
 
 Original = Callable[[str], Path | None]
 Older = Callable[[str, str | None], Path | None]
@@ -185,8 +186,9 @@ def _checkpoint_findings(walk: _Walk, marker_path: Path, folder: Path, *, must_e
     except (ValueError, KeyError, TypeError, AttributeError):
         # The iteration's own manifest tells that its copy of the marker changed; nothing in it is believed.
         return []
-    if not folder.is_dir() and not must_exist:
-        return [Finding(name, "pruned", "pruned by retention; its hashes are kept")]
+    if not folder.is_dir():
+        retired, detail = why_absent(folder)
+        return [Finding(name, "pruned" if retired and not must_exist else "missing", detail)]
     copy = artifact_ref(marker_path, walk.root)
     return [
         walk.check(f"{name}/{_MARKER}", copy.sha256, copy.size, blocks=block_digests(marker_path)),
@@ -222,7 +224,9 @@ def audit(root: Path, start: Path, *, original: Original, stores: Stores | None 
         When `start` has no manifest, or a manifest on the way is damaged.
     """
     walk = _Walk(root, stores or Stores(original=original))
-    folder = start if start.is_dir() else start.parent
+    # A checkpoint that retention deleted can still be asked for: its iteration's manifest says what it was.
+    is_checkpoint = start.parent.name == "checkpoints"
+    folder = start if start.is_dir() or is_checkpoint else start.parent
     checkpoint = None
     if folder.parent.name == "checkpoints":
         checkpoint, folder = folder, folder.parent.parent / "iterations" / folder.name
@@ -265,4 +269,4 @@ def _audit_folder(walk: _Walk, folder: Path, checkpoint: Path | None) -> AuditNo
     target = checkpoint or folder.parent.parent / "checkpoints" / folder.name
     findings = _checkpoint_findings(walk, marker, target, must_exist=checkpoint is not None)
     name = target.resolve().relative_to(root).as_posix()
-    return AuditNode(f"checkpoint {target.name}", name, (), tuple(findings), tuple(nodes))
+    return AuditNode(f"checkpoint {target.name}", name, run_facts(folder), tuple(findings), tuple(nodes))

@@ -68,6 +68,9 @@ class DataConfig(Section):
 
     world: WorldConfig | None = Field(None, description="A synthetic world, in place of generators and files")
     generators: tuple[GeneratorConfig, ...] = ()
+    reply: Literal["answer", "reasoning"] = Field(
+        "answer", description="How generated problems whose answer is a number are asked: for it alone, or worked out"
+    )
     benchmarks: tuple[BenchmarkConfig, ...] = ()
     registry: str | None = Field(None, description="YAML file of more benchmarks, relative to the workspace")
     files: tuple[str, ...] = Field((), description="JSONL, CSV or Parquet files, relative to the workspace")
@@ -196,15 +199,16 @@ class AdvantageConfig(Section):
     """How intervals become advantages."""
 
     estimator: Literal["range", "range_root", "grpo", "dr_grpo", "rloo", "uarm", "auto"] = Field(
-        "range", description="auto: chosen each iteration on labelled rollouts, reduction with it; docs/choices.md"
+        "auto",
+        description="auto: chosen each iteration on labelled rollouts, reduction with it; range: the paper's rule",
     )
     reduction: Literal["lower", "middle", "upper"] = Field("middle", description="Point of the interval; not for uarm")
     form: Literal["reciprocal", "reciprocal_squared", "exponential", "gaussian"] = "gaussian"
     reference_width: Positive | Literal["auto"] = Field(
-        0.25, description="lambda of the pair weight; auto: from the widths of the labelled rollouts"
+        "auto", description="lambda of the pair weight; auto: from the widths of the labelled rollouts"
     )
     advantage_scale: Literal["none", "match_initial", "match_batch"] = Field(
-        "none", description="Give advantages the midpoint's RMS: never, as the first batch asks, or each batch"
+        "match_batch", description="Give advantages the midpoint's RMS: never, as the first batch asks, or each batch"
     )
 
     @model_validator(mode="after")
@@ -215,18 +219,62 @@ class AdvantageConfig(Section):
         return self
 
 
+class ScheduleConfig(Section):
+    """The learning rate along a run's optimiser steps."""
+
+    kind: Literal["constant", "linear", "cosine"] = Field("constant", description="What follows the warm-up")
+    warmup_steps: Annotated[int, Field(ge=0, strict=True)] = Field(0, description="Steps over which the rate rises")
+    steps: Count | None = Field(
+        None, description="Steps over which it falls to 0; needed for linear and cosine, more than warmup_steps"
+    )
+
+    @model_validator(mode="after")
+    def _knows_its_end(self) -> "ScheduleConfig":
+        if self.kind != "constant" and (self.steps is None or self.steps <= self.warmup_steps):
+            msg = f"steps must be set, above warmup_steps={self.warmup_steps}, where kind is {self.kind}"
+            raise ValueError(msg)
+        return self
+
+
+class MismatchConfig(Section):
+    """What is done about a sampler whose log-probs are not the trainer's."""
+
+    correction: Literal["none", "token", "sequence"] = Field(
+        "none", description="Multiply clipped terms by the truncated ratio of trainer and sampler, by token or sequence"
+    )
+    cap: Positive = Field(2.0, description="Largest importance factor")
+    limit: Positive | None = Field(
+        1.0, description="Mean gap of log-probs, in nats a token, above which training stops; empty: no limit"
+    )
+
+
 class ObjectiveConfig(Section):
     """The policy objective and its optimiser."""
 
     learning_rate: Positive = 5e-6
+    schedule: ScheduleConfig = ScheduleConfig()
     clip_low: Share = 0.2
-    clip_high: Positive = 0.2
+    clip_high: Positive = Field(0.2, description="More than clip_low is clip-higher")
+    dual_clip: Annotated[float, Field(gt=1)] | None = Field(
+        None, description="Largest ratio of a token of negative advantage, above 1 + clip_high; empty: off"
+    )
     kl_coefficient: Annotated[float, Field(ge=0)] = 0.0
+    kl_form: Literal["k1", "k2", "k3"] = Field("k3", description="Estimator of the KL term; docs/training.md")
     entropy_coefficient: Annotated[float, Field(ge=0)] = 0.0
-    updates_per_batch: Count = 1
+    mismatch: MismatchConfig = MismatchConfig()
+    updates_per_batch: Count = Field(1, description="Passes over a batch")
+    mini_batches: Count = Field(1, description="Parts of a pass by prompt, one optimiser step each")
+    activation_checkpointing: bool = Field(False, description="Less memory, more time, the same gradient")
     micro_batch_tokens: Count = Field(2048, description="Padded tokens of one forward pass")
     max_grad_norm: Positive = 1.0
     aggregation: Literal["dr_grpo", "grpo", "dapo"] = "dr_grpo"
+
+    @model_validator(mode="after")
+    def _dual_clip_lies_outside(self) -> "ObjectiveConfig":
+        if self.dual_clip is not None and self.dual_clip <= 1 + self.clip_high:
+            msg = f"dual_clip must be above 1 + clip_high = {1 + self.clip_high:g}, or empty"
+            raise ValueError(msg)
+        return self
 
 
 class TrainConfig(Section):
@@ -245,7 +293,12 @@ class TrainConfig(Section):
     on_alarm: Literal["continue", "pause", "recalibrate", "stop"] = Field(
         "stop", description="When the coverage gate closes; recalibrate takes the audited rollouts as fresh labels"
     )
-    keep_checkpoints: Annotated[int, Field(ge=2)] = 2
+    keep_checkpoints: Annotated[int, Field(ge=2)] = Field(2, description="Newest checkpoints that are kept")
+    keep_best: Literal["auto", "none", "evaluation/accuracy", "train/accuracy"] = Field(
+        "auto",
+        description="Metric whose best checkpoint is kept too; auto: evaluation/accuracy where measured, else "
+        "train/accuracy, of audited prompts",
+    )
     checkpoint_every: Count = Field(1, description="Iterations between checkpoints; the last one always has its own")
     evaluate_every: Annotated[int, Field(ge=0)] = Field(
         0, description="Iterations between measurements of accuracy on the evaluation pool; 0: none along the run"

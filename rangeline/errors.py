@@ -18,9 +18,12 @@
     │   └── NothingKeptError              a reward filter left no prompt, however many were drawn
     ├── OverlapError (RuntimeError)       source and target states hardly overlap
     ├── CoverageAlarmError (RuntimeError) intervals do not cover as often as promised
+    ├── MismatchError (RuntimeError)      sampler and trainer do not agree on the rollouts
     ├── NonFiniteError (RuntimeError)     a loss or a statistic is not a finite number
     ├── CheckpointError (RuntimeError)    a checkpoint is incomplete or does not match
     ├── LineageError (RuntimeError)       an artifact does not match its recorded hash
+    ├── DiskFullError (OSError)           nothing more can be written; what is whole stays whole
+    ├── StoppedError (RuntimeError)       a person or a scheduler asked the run to stop, and it did
     └── ToolError (RuntimeError)          an outside tool (dvc, a child process) failed
 
 Messages follow one form: the thing, the rule, the value, the place, the next step.
@@ -105,6 +108,12 @@ class CoverageAlarmError(RangelineError, RuntimeError):
     exit_code = 4
 
 
+class MismatchError(RangelineError, RuntimeError):
+    """Sampler and trainer give the rollouts other log-probs; sample in the trainer's precision, or correct for it."""
+
+    exit_code = 3
+
+
 class NonFiniteError(RangelineError, RuntimeError):
     """A loss or a statistic is not finite; the last good checkpoint is kept, lower the learning rate."""
 
@@ -127,3 +136,15 @@ class ToolError(RangelineError, RuntimeError):
     """An outside tool failed; its own last lines are in the message."""
 
     exit_code = 6
+
+
+class DiskFullError(RangelineError, OSError):
+    """Nothing more can be written; make room and give the same command again."""
+
+    exit_code = 7
+
+
+class StoppedError(RangelineError, RuntimeError):
+    """A signal asked the run to stop and it stopped at a safe point; the same command goes on."""
+
+    exit_code = 130

@@ -144,6 +144,9 @@ class RewardConfig(Section):
     weights: dict[SourceName, NonNegative] = Field(
         default_factory=dict, description="Factor of the advantages of a source's prompts; 1 where not named"
     )
+    domain_weights: dict[str, NonNegative] = Field(
+        default_factory=dict, description="Factor of the advantages of a domain's prompts, beside that of their source"
+    )
     optimiser_calls: Literal["one", "per_source"] = Field(
         "one", description="One update on all prompts, or one after another for each source"
     )

@@ -38,7 +38,9 @@ Export = Literal["openlineage", "prov", "croissant"]
 def _start(place: Workspace, target: str) -> tuple[Path, dict[str, Any] | None]:
     """Find what to audit: a folder or file, a run, or a version of the registered policy with what it refers to."""
     path = (place.root / target).resolve()
-    if path.exists() and path != place.root and path.is_relative_to(place.root):
+    # Retention may have deleted the checkpoint: the audit then says when, and what was kept.
+    retired = path.parent.name == "checkpoints" and (path.parents[1] / "iterations" / path.name).is_dir()
+    if (path.exists() or retired) and path != place.root and path.is_relative_to(place.root):
         if (path / "run.json").is_file():
             return _last_of(RunFolder(path)), None
         return path, None
@@ -130,7 +132,7 @@ def _audit_one(root: Path, target: str) -> tuple[list[str], tuple[Finding, ...],
 
 def _changed_start(root: Path, ledger: Ledger, start: Path) -> Finding | None:
     """Return a finding where the first manifest of the walk, which no other names, is not the one that was noted."""
-    folder = start if start.is_dir() else start.parent
+    folder = start if start.is_dir() or start.parent.name == "checkpoints" else start.parent
     if folder.parent.name == "checkpoints":
         folder = folder.parent.parent / "iterations" / folder.name
     name = relative_path(folder / MANIFEST_NAME, root)

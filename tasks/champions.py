@@ -33,6 +33,16 @@ def model_versions(tracker: Tracker, name: str) -> list[ModelVersion]:
     return sorted(found, key=lambda item: item.version)
 
 
+def aliased_checkpoints(tracker: Tracker, name: str) -> dict[str, str]:
+    """Return the checkpoint path that each alias of a registered model refers to; empty without such a model."""
+    return {
+        alias: version.checkpoint
+        for version in model_versions(tracker, name)
+        for alias in version.aliases
+        if version.checkpoint
+    }
+
+
 def former_champions(tracker: Tracker, name: str, *, count: int) -> list[int]:
     """Return the champion and the versions that it and its forerunners replaced, newest first, `count` at most."""
     version = tracker.alias_version(name, CHAMPION)

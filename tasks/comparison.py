@@ -7,9 +7,12 @@ from typing import Any
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
+from rangeline.config import PipelineConfig
 from rangeline.errors import BadInputError, ToolError
 from rangeline.stages.comparison_plan import read_plan
 from rangeline.stages.comparison_results import FinishedRun, Results, finished_runs, write_results
+from rangeline.stages.comparison_sources import choose_plan
+from rangeline.stages.workspace import open_workspace
 from tasks.processes import run_streaming
 from tasks.reporting import flow_progress, logger, show_markdown
 from tasks.tracking import Tracker
@@ -22,6 +25,32 @@ _ONE_THREAD = {
 }
 _TOLD = "compare "
 _ERROR = "error: "
+
+
+def plan_comparison(
+    workspace: str,
+    plan: str | None,
+    rewards: str | None,
+    *,
+    iterations: int | None = None,
+    assignments: tuple[str, ...] = (),
+    config: PipelineConfig | None = None,
+) -> str:
+    """Return the plan file: the one given, or one written for the reward sources named, which holds the assignments.
+
+    `config` takes the place of the workspace's own settings.
+
+    Raises
+    ------
+    ConfigError
+        Both or neither are given, or a name or setting is not valid.
+    """
+    place, own = open_workspace(workspace)
+    given = Path(plan) if plan else None
+    chosen = choose_plan(
+        place, config or own, plan=given, rewards=rewards, iterations=iterations, assignments=assignments
+    )
+    return str(chosen)
 
 
 @task(name="conduct comparison", cache_policy=NO_CACHE)

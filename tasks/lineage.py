@@ -13,12 +13,13 @@ from rangeline.lineage import MANIFEST_NAME, read_manifest
 from rangeline.stages.evaluation import EvaluationResult
 from rangeline.stages.progress import Progress
 from rangeline.stages.reporting import evaluations_of, write_report
-from rangeline.stages.rewarding import plan_rewards
+from rangeline.stages.reward_plan import plan_rewards
 from rangeline.stages.run import RunFolder, read_run
 from rangeline.stages.session import TrainingSession
 from rangeline.stages.workspace import open_workspace
 from tasks.audits import audit_target as audit_target
 from tasks.notes import flow_started, note
+from tasks.records import referenced_checkpoints
 from tasks.reporting import logger, show_markdown
 
 Session = TrainingSession
@@ -39,6 +40,11 @@ def open_session(workspace: str, config: PipelineConfig, run: str | None, progre
     opened = session.opened
     for reason in opened.passed_over:
         logger.warning("passed over %s", reason)
+    if opened.done:
+        referenced = referenced_checkpoints(session)
+        session.pinned = frozenset(referenced)
+        for name, alias in referenced.items():
+            logger.info("checkpoint %s stays whatever retention says: it is %s", name, alias)
     if opened.done >= config.train.iterations:
         logger.info("run %s is complete: %d iterations", opened.folder.name, opened.done)
     elif opened.done:

@@ -8,16 +8,20 @@ from typing import Any
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
+from rangeline.errors import ToolError
 from rangeline.lineage import MANIFEST_NAME, artifact_ref, digest_json, read_manifest
 from rangeline.stages.benchmarking import PolicyResults
 from rangeline.stages.session import TrainingSession
 from rangeline.stages.workspace import Workspace
 from tasks.champions import POLICY_MODEL as POLICY_MODEL
 from tasks.champions import SCORER_MODEL as SCORER_MODEL
+from tasks.champions import aliased_checkpoints
 from tasks.notes import flow_started, note, note_stage, seconds_ago
 from tasks.reporting import logger, show_markdown, show_table
-from tasks.tracking import Tracker
+from tasks.tracking import TIMING, Tracker
 
+_BEGUN = "rangeline.begun"
+"""Tag of a run whose settings, data sets and scorer are all logged."""
 _FAINT_PAIR_WEIGHT = 0.02
 """Below it the pair weights have all but switched the signal off."""
 
@@ -30,8 +34,10 @@ def start_tracking(session: TrainingSession) -> str:
     run_id = tracker.find_run("rangeline.run", key)
     if run_id is not None:
         tracker.resume_run(run_id)
-        return run_id
-    run_id = tracker.start_run(folder.name, kind="train", tags={"rangeline.run": key})
+        if _BEGUN in tracker.client.get_run(run_id).data.tags:
+            return run_id
+    else:
+        run_id = tracker.start_run(folder.name, kind="train", tags={"rangeline.run": key})
     note(place.root, "run", files=[folder.root / "run.json"], started=flow_started(), mlflow_run_id=run_id)
     # These may differ between two sittings of one run; parameters may not.
     free: Any = {
@@ -39,6 +45,7 @@ def start_tracking(session: TrainingSession) -> str:
             "iterations",
             "on_alarm",
             "keep_checkpoints",
+            "keep_best",
             "max_silent_iterations",
             "checkpoint_every",
             "evaluate_every",
@@ -53,6 +60,8 @@ def start_tracking(session: TrainingSession) -> str:
         tracker.log_inputs(run_id, refs, context=stage)
     if session.plan.needs_judge:
         _register_scorer(tracker, run_id, place)
+    # Last: a sitting that was killed before it has logged part of the above, and the next one logs the rest.
+    tracker.client.set_tag(run_id, _BEGUN, "true")
     return run_id
 
 
@@ -77,15 +86,24 @@ def record_iteration(session: TrainingSession, number: int, run_id: str) -> dict
     tracker = Tracker.open(session.workspace.root)
     iteration = session.iteration(number)
     metrics = iteration.metrics()
-    timings = {f"time/{name}": seconds for name, seconds in session.timings.items()}
+    timings = {f"{TIMING}{name}": seconds for name, seconds in session.timings.items()}
     began = seconds_ago(sum(session.timings.values()))
     tag = f"{run_id}-{number}"
-    child = tracker.find_run("rangeline.iteration", tag) or tracker.start_run(
+    child = tracker.find_run("rangeline.iteration", tag)
+    # What a killed sitting had logged of this iteration, or of its first making, stands already.
+    repeated = child is not None
+    child = child or tracker.start_run(
         f"iteration {number}", kind="iteration", parent_run_id=run_id, tags={"rangeline.iteration": tag}
     )
     numbers = {name: value for name, value in {**metrics, **timings}.items() if not isinstance(value, str)}
-    tracker.log_metrics(child, numbers, step=number)
-    tracker.log_metrics(run_id, numbers, step=number)
+    for target in (child, run_id):
+        tracker.log_metrics(target, numbers, step=number, repeated=repeated)
+    for row in iteration.steps():
+        # Steps are counted over the whole run: the axis of these is not the iteration.
+        named = {f"step/{name}": value for name, value in row.items() if name != "step"}
+        tracker.log_metrics(run_id, named, step=int(row["step"]), repeated=repeated)
+    for name in ("completions.parquet", "completions.html"):
+        tracker.log_file(child, iteration.folder / name)
     tracker.log_inputs(child, read_manifest(iteration.folder / MANIFEST_NAME).outputs[:3], context="iteration")
     tracker.log_file(child, iteration.folder / MANIFEST_NAME)
     tracker.end_run(child)
@@ -162,9 +180,24 @@ def register_policy(session: TrainingSession, run_id: str, number: int) -> int:
 
 
 @task(name="end tracking", cache_policy=NO_CACHE)
-def end_tracking(session: TrainingSession, run_id: str, *, succeeded: bool) -> None:
-    """Close the run's tracking run."""
-    Tracker.open(session.workspace.root).end_run(run_id, "FINISHED" if succeeded else "FAILED")
+def end_tracking(session: TrainingSession, run_id: str, status: str) -> None:
+    """Close the run's tracking run as FINISHED, FAILED or KILLED.
+
+    A store that cannot be written to after a failure must not hide that failure: it is told as a warning.
+    """
+    try:
+        Tracker.open(session.workspace.root).end_run(run_id, status)
+    except ToolError as error:
+        if status == "FINISHED":
+            raise
+        logger.warning("the tracking run %s stays open: %s", run_id, error)
+
+
+def referenced_checkpoints(session: TrainingSession) -> dict[str, str]:
+    """Return the checkpoints of the run that aliases of the registered policy refer to, by the checkpoint's name."""
+    home = session.opened.folder.root.relative_to(session.workspace.root) / "checkpoints"
+    named = aliased_checkpoints(Tracker.open(session.workspace.root), POLICY_MODEL)
+    return {Path(path).name: alias for alias, path in named.items() if Path(path).parent == home}
 
 
 @task(name="promote policy", cache_policy=NO_CACHE)

@@ -41,7 +41,8 @@ def prefect_server() -> Iterator[str]:
     address = f"http://127.0.0.1:{port}/api"
     environ = {**os.environ, "PREFECT_UI_ENABLED": "0"}
     command = [sys.executable, "-m", "tasks.server", str(port)]
-    server = subprocess.Popen(command, stdin=subprocess.DEVNULL, env=environ)
+    # In a session of its own: Ctrl-C asks the command to stop, which needs its server until it has.
+    server = subprocess.Popen(command, stdin=subprocess.DEVNULL, env=environ, start_new_session=True)
     try:
         _wait(server, address)
         os.environ["PREFECT_API_URL"] = address

@@ -8,7 +8,6 @@ import hashlib
 import json
 import math
 import os
-import re
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,18 +21,17 @@ import numpy as np
 from rangeline.errors import BadInputError, ConfigError, ToolError
 from rangeline.records import ArtifactRef
 from tasks.processes import file_lock, silence_telemetry
+from tasks.redaction import flatten, hide_password, redact, shorten, tag_key
 
 EXPERIMENT = "rangeline"
 CHAMPION, CHALLENGER = "champion", "challenger"
 NONFINITE_METRIC = "tracking/nonfinite_count"
-REDACTED = "[redacted]"
 FORMER = "rangeline.former_champion"
 """Tag of a champion: the version that had the alias before."""
+TIMING = "time/"
+"""Begins the names of metrics that hold seconds."""
 
-_MAX_VALUE = 250
 _MAX_PARAMETERS, _MAX_METRICS = 100, 1000  # what one batch may hold
-_SECRET_KEY = re.compile(r"(^|[_.\-])(token|passwd|credentials?|api_?key|access_?key)$|password|secret", re.IGNORECASE)
-_URL_PASSWORD = re.compile(r"(?<=://)([^/\s:@]*):[^/\s@]*@")
 _STATUSES = ("FINISHED", "FAILED", "KILLED")
 
 
@@ -100,11 +98,19 @@ class Tracker:
         self.client.update_run(run_id, status="RUNNING")
 
     def end_run(self, run_id: str, status: str = "FINISHED") -> None:
-        """End a run as FINISHED, FAILED or KILLED; another word raises BadInputError."""
+        """End a run as FINISHED, FAILED or KILLED; another word raises BadInputError, a failing store ToolError."""
         if status not in _STATUSES:
             msg = f"'status' must be one of {_STATUSES}; got {status!r} (run {run_id}). Use one of them."
             raise BadInputError(msg)
-        self.client.set_terminated(run_id, status)
+        from mlflow.exceptions import MlflowException
+
+        try:
+            self.client.set_terminated(run_id, status)
+        except MlflowException as error:
+            msg = (
+                f"'{hide_password(self.uri)}' must take the end of run {run_id}; got: {error.message} Check the store."
+            )
+            raise ToolError(msg) from error
 
     def log_parameters(self, run_id: str, config: Mapping[str, Any]) -> None:
         """Log a nested configuration: short parameters under dotted names, and the whole of it as `config.json`.
@@ -117,8 +123,8 @@ class Tracker:
         ConfigError
             If the run already holds another value for one of the parameters; nothing is logged then.
         """
-        clean = _redact(config)
-        wanted = {key: _shorten(value) for key, value in _flatten(clean)}
+        clean = redact(config)
+        wanted = {key: shorten(value) for key, value in flatten(clean)}
         held = self.client.get_run(run_id).data.params
         changed = {k: (held[k], v) for k, v in wanted.items() if k in held and held[k] != v}
         if changed:
@@ -134,10 +140,14 @@ class Tracker:
             self.client.log_batch(run_id, params=batch)
         self.log_json(run_id, clean, "config.json")
 
-    def log_metrics(self, run_id: str, metrics: Mapping[str, float | None], step: int) -> None:
+    def log_metrics(
+        self, run_id: str, metrics: Mapping[str, float | None], step: int, *, repeated: bool = False
+    ) -> None:
         """Log the finite values; None, NaN and infinities are left out and counted in `tracking/nonfinite_count`.
 
         An infinite cutoff is normal here, and the store would turn it into 1.8e308: a number that was never measured.
+        With `repeated`, for a step that a killed sitting may have logged already, a value that stands there is not
+        logged again, and neither is another time that the step took.
         """
         from mlflow.entities import Metric
 
@@ -145,8 +155,14 @@ class Tracker:
         now = int(time.time() * 1000)
         rows = [Metric(key, value, now, step) for key, value in finite.items()]
         rows.append(Metric(NONFINITE_METRIC, float(len(metrics) - len(finite)), now, step))
+        if repeated:
+            rows = [row for row in rows if not self._stands(run_id, row)]
         for batch in _batches(rows, _MAX_METRICS):
             self.client.log_batch(run_id, metrics=batch)
+
+    def _stands(self, run_id: str, row: Any) -> bool:
+        points = [point for point in self.client.get_metric_history(run_id, row.key) if point.step == row.step]
+        return any(point.value == row.value or row.key.startswith(TIMING) for point in points)
 
     def log_inputs(self, run_id: str, refs: Sequence[ArtifactRef], context: str) -> None:
         """Log what a run read, and for what: name and source are the path, the digest is the md5 (36 fit at most)."""
@@ -188,7 +204,7 @@ class Tracker:
                 self.log_file(run_id, item, folder)
         if not self.client.search_registered_models(f"name = '{name}'"):
             self.client.create_registered_model(name)
-        tags = {_tag_key(key): _shorten(value) for key, value in _flatten(reference)}
+        tags = {tag_key(key): shorten(value) for key, value in flatten(reference)}
         return int(self.client.create_model_version(name, source, run_id, tags=tags).version)
 
     def set_alias(self, name: str, alias: str, version: int) -> None:
@@ -259,48 +275,14 @@ def _connect(uri: str, artifact_location: str | None) -> tuple[Any, str]:
     except MlflowException as error:
         msg = f"'{uri}' must be a tracking store; got: {error.message} Check MLFLOW_TRACKING_URI."
         # The cause repeats the address in full, password included: it is not chained.
-        raise ToolError(_hide_password(msg)) from None
+        raise ToolError(hide_password(msg)) from None
     if found and found.lifecycle_stage != "active":
         msg = (
-            f"'{EXPERIMENT}' must be an active experiment; got {found.lifecycle_stage} (in {_hide_password(uri)}). "
+            f"'{EXPERIMENT}' must be an active experiment; got {found.lifecycle_stage} (in {hide_password(uri)}). "
             f"Run `mlflow experiments restore --experiment-id {experiment_id}`."
         )
         raise ToolError(msg)
     return client, str(experiment_id)
-
-
-def _flatten(value: Any, prefix: str = "") -> Iterator[tuple[str, str]]:
-    if isinstance(value, Mapping) and (value or not prefix):
-        for key, item in value.items():
-            yield from _flatten(item, f"{prefix}.{key}" if prefix else str(key))
-    else:
-        yield prefix, value if isinstance(value, str) else json.dumps(value, default=str)
-
-
-def _redact(value: Any, key: str = "") -> Any:
-    if isinstance(value, Mapping):
-        return {str(k): _redact(v, str(k)) for k, v in value.items()}
-    if isinstance(value, list | tuple):
-        return [_redact(item, key) for item in value]
-    # A number under such a key is a count (`bits_per_token`), never a secret.
-    if isinstance(value, str) and value:
-        return REDACTED if _SECRET_KEY.search(key) else _hide_password(value)
-    return value
-
-
-def _hide_password(text: str) -> str:
-    return _URL_PASSWORD.sub(rf"\1:{REDACTED}@", text)
-
-
-def _shorten(value: str) -> str:
-    if len(value) <= _MAX_VALUE:
-        return value
-    end = f"... md5 {hashlib.md5(value.encode(), usedforsecurity=False).hexdigest()}"
-    return value[: _MAX_VALUE - len(end)] + end
-
-
-def _tag_key(key: str) -> str:
-    return re.sub(r"[^\w\-. /:]", "_", key)[:_MAX_VALUE]
 
 
 def _is_true(result: bool | np.bool_ | None) -> bool:

@@ -7,6 +7,7 @@ takes a lock file of our own beside dvc's.
 
 import hashlib
 import json
+import logging
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
@@ -15,8 +16,10 @@ from typing import Any
 import yaml
 
 from rangeline.errors import BadInputError, ToolError
+from rangeline.lineage import atomic_write
 from tasks.processes import file_lock, require_success
 
+logger = logging.getLogger("rangeline")
 REMOTE = "local"
 """Name of the remote that `ensure_repository` sets up."""
 
@@ -244,8 +247,42 @@ def _run(workspace: Path, *arguments: str, on_line: Callable[[str], None] | None
         raise BadInputError(msg)
     lines: list[str] = []
     with file_lock(root / ".dvc" / "tmp" / "rangeline.lock"):
+        _guard_lock_file(workspace, root)
         require_success([*_DVC, *arguments], cwd=workspace, on_line=on_line or lines.append)
     return lines
+
+
+def _guard_lock_file(workspace: Path, root: Path) -> None:
+    """Keep a copy of a whole `dvc.lock`, and put it back where a killed dvc left half of one: it writes in place.
+
+    What ran since the copy was made is not in it: dvc then takes those stages from its run cache, or runs them again.
+    """
+    path = workspace / "dvc.lock"
+    if not path.exists():
+        return
+    copy = (
+        root / ".dvc" / "tmp" / f"rangeline-{hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:16]}.lock.yaml"
+    )
+    if _is_whole(path):
+        content = path.read_bytes()
+        if not copy.is_file() or copy.read_bytes() != content:
+            atomic_write(copy, content)
+    elif copy.is_file():
+        logger.warning("dvc.lock was cut short by a killed command: its last whole state is put back (%s)", path)
+        atomic_write(path, copy.read_bytes())
+    else:
+        logger.warning("dvc.lock was cut short by a killed command, and is made anew (%s)", path)
+        path.unlink()
+
+
+def _is_whole(path: Path) -> bool:
+    """Tell whether a lock file is one that dvc finished: it ends its last line, and every stage its command."""
+    text = path.read_text(encoding="utf-8", errors="replace")
+    try:
+        stages = yaml.safe_load(text)["stages"]
+        return text.endswith("\n") and all("cmd" in stage for stage in stages.values())
+    except (yaml.YAMLError, TypeError, KeyError, AttributeError):
+        return False
 
 
 def _find_up(folder: Path, name: str) -> Path | None:

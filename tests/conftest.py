@@ -1,5 +1,6 @@
 """A quiet environment, one Prefect server, one migrated tracking store, and workspaces in miniature."""
 
+import json
 import os
 import shutil
 import tempfile
@@ -101,6 +102,42 @@ def toy(tmp_path_factory):
     from tiny import make_toy
 
     return make_toy(tmp_path_factory.mktemp("toy") / "w")
+
+
+@pytest.fixture(scope="session")
+def trained(tiny_model_folder, tmp_path_factory):
+    """Run every stage once on a tiny random model; not to be changed, but copied."""
+    from tiny import ROOT, Trained, problems, write_settings
+
+    from rangeline.stages import anchors, calibration, data
+    from rangeline.stages.progress import silent
+    from rangeline.stages.run import RunFolder
+    from rangeline.stages.session import TrainingSession
+    from rangeline.stages.warmup import warmup
+    from rangeline.stages.workspace import open_workspace
+
+    root = tmp_path_factory.mktemp("stages") / "w"
+    (root / "data" / "raw").mkdir(parents=True)
+    lines = [json.dumps(row) + "\n" for row in problems()]
+    (root / "data" / "raw" / "problems.jsonl").write_text("".join(lines))
+    for folder in ("rubrics", "conditions"):
+        shutil.copytree(ROOT / folder, root / folder)
+    model = {"model": str(tiny_model_folder)}
+    write_settings(root, policy=model, judge=model)
+    workspace, config = open_workspace(root)
+    for stage in (data.generate, data.ingest, data.split):
+        stage(workspace, config)
+    for slow in (warmup, calibration.calibrate, anchors.anchors, anchors.metric_head):
+        slow(workspace, config, silent)
+    with TrainingSession(workspace, config, run="r") as session:
+        for number in session.remaining:
+            session.sample(number)
+            session.judge_states(number)
+            session.bound(number)
+            session.cover(number)
+            session.update(number)
+            session.iteration(number).write_timings({"time/generate_s": 1.0})
+    return Trained(workspace, config, RunFolder(workspace.runs / "r"))
 
 
 @pytest.fixture(scope="session")

@@ -6,7 +6,9 @@ import shutil
 import string
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 import yaml
@@ -17,6 +19,16 @@ from rangeline.config import build_config
 
 ROOT = Path(__file__).resolve().parents[1]
 """The project's own folder."""
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A workspace, its settings and its run of two iterations."""
+
+    workspace: Any
+    config: Any
+    run: Any
+
 
 TEMPLATE = (
     "{% for message in messages %}{% if message['role'] == 'user' %}{{ message['content'] }}{% endif %}{% endfor %}"

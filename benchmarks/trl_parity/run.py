@@ -1,18 +1,24 @@
 """Loss and gradient of TRL's GRPOTrainer, fed Range-GRPO advantages as rewards, against this project's own update.
 
-TRL samples, calls `RangeReward`, and computes its loss with `scale_rewards="none"` and `loss_type="dr_grpo"`. The same
-rollouts and intervals go through `policy.batch` and `policy.trainer`. Both must agree to 1e-5, the gradient on the
-scale of its largest entry. It ends with exit code 1 where they do not. Run by `make bench-trl`, in an environment of
-its own: TRL caps other versions than the rest of the project needs.
+TRL samples, calls `RangeReward`, and computes its loss with `scale_rewards="none"` under each of the loss types
+`dr_grpo`, `grpo` and `dapo`. The same rollouts and intervals go through `policy.batch` and `policy.trainer`: the
+first step of a batch. A second loss is taken off the old policy, with clip-higher, a dual clip, the k3 term and
+truncated importance factors, and the entropy bonus where both weigh tokens alike (`dapo`); TRL's own logs of it are
+compared too. All must agree to 1e-5, the gradient on the scale of its largest entry. It ends with exit code 1 where
+they do not. Run by `make bench-trl`, in an environment of its own: TRL caps other versions than the rest of the
+project needs.
 """
 
 import math
+import platform
 import string
 import sys
 import tempfile
 import zlib
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
+from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,12 +30,28 @@ from trl import GRPOConfig, GRPOTrainer
 
 from rangeline.advantages import compute_advantages
 from rangeline.integrations.trl import RangeReward
-from rangeline.policy.batch import build_batch
+from rangeline.lineage import write_json
+from rangeline.policy.batch import Aggregation, PolicyBatch, build_batch, token_weights
+from rangeline.policy.objective import TokenTerms, policy_loss
 from rangeline.policy.trainer import PolicyTrainer, UpdateSettings
 from rangeline.records import FinishReason, RewardIntervals, RolloutSet
+from rangeline.rollout.token_logprobs import token_logprobs
 
 TOLERANCE = 1e-5
 MAX_TOKENS, GROUP, PROMPTS = 8, 4, 3
+AGGREGATIONS: tuple[Aggregation, ...] = ("dr_grpo", "grpo", "dapo")
+FAR = {"low": 0.2, "high": 0.28, "delta": 1.6, "beta": 0.1, "entropy": 0.01, "cap": 1.5}
+"""Settings of the loss off the old policy."""
+TRL_LOGS = {
+    "kl": "kl",
+    "entropy": "entropy",
+    "clip_ratio/low_mean": "clip_low_share",
+    "clip_ratio/high_mean": "clip_high_share",
+    "clip_ratio/region_mean": "clip_share",
+    "clip_ratio/low_min": "clip_low_min",
+    "clip_ratio/high_max": "clip_high_max",
+}
+"""TRL's names of what both log, and this project's."""
 
 
 def tiny_policy() -> tuple[Any, Any]:
@@ -74,7 +96,7 @@ def scripted_intervals(ids: Sequence[str], texts: Sequence[str], columns: Mappin
 
 
 class RecordingTrainer(GRPOTrainer):
-    """TRL's trainer, which keeps the inputs, the loss and the gradient of its first step."""
+    """TRL's trainer, which keeps inputs, loss and gradient of its first step, and of a loss off the old policy."""
 
     seen: dict[str, Any] | None = None
 
@@ -82,13 +104,63 @@ class RecordingTrainer(GRPOTrainer):
         """Compute TRL's loss, and keep what it came from."""
         loss = super().compute_loss(model, inputs, **options)
         if self.seen is None:
-            parts = torch.autograd.grad(loss, list(model.parameters()), retain_graph=True)
-            gradient = torch.cat([part.flatten() for part in parts]).detach().clone()
+            gradient = flat_gradient(loss, model)
             self.seen = {"inputs": inputs, "loss": float(loss.detach()), "gradient": gradient}
+            self.seen["far"] = self.far_loss(model, inputs)
         return loss
 
+    def far_loss(self, model: Any, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        """Compute TRL's loss with every term on, around log-probs that are not the policy's own."""
+        with torch.no_grad():
+            current, _, _ = self._get_per_token_logps_and_entropies(
+                model,
+                torch.cat([inputs["prompt_ids"], inputs["completion_ids"]], dim=1),
+                torch.cat([inputs["prompt_mask"], inputs["completion_mask"]], dim=1),
+                inputs["completion_ids"].size(1),
+            )
+        draw = torch.Generator().manual_seed(3)
+        noise = [torch.randn(current.shape, generator=draw) for _ in range(3)]
+        advantages = inputs["advantages"]
+        given = {
+            **inputs,
+            # TRL takes the mean off once more, which leaves rounding with a sign where an advantage is 0.
+            "advantages": torch.where(advantages.abs() < 1e-7, 0.0, advantages),
+            "old_per_token_logps": current + 0.5 * noise[0],
+            "ref_per_token_logps": current + 0.5 * noise[1],
+            "importance_sampling_ratio": noise[2].exp().clamp(max=FAR["cap"]),
+        }
+        bonus = FAR["entropy"] if self.loss_type == "dapo" else 0.0
+        changes = {
+            "beta": FAR["beta"],
+            "epsilon_low": FAR["low"],
+            "epsilon_high": FAR["high"],
+            "use_vllm": True,
+            "vllm_importance_sampling_correction": True,
+            "entropy_coef": bonus,
+            "_entropy_bonus_enabled": bonus > 0,
+        }
+        before = {name: getattr(self, name) for name in changes}
+        self.args.delta, self.__dict__ = FAR["delta"], {**self.__dict__, **changes}
+        loss = super().compute_loss(model, given)
+        logs = self._metrics["train" if self.model.training else "eval"]
+        found = {
+            "inputs": given,
+            "loss": float(loss.detach()),
+            "gradient": flat_gradient(loss, model),
+            "logs": {name: logs[name].pop() for name in TRL_LOGS},
+        }
+        self.args.delta = None
+        self.__dict__.update(before)
+        return found
 
-def run_trl(reward: RangeReward) -> tuple[dict[str, Any], Any, Any]:
+
+def flat_gradient(loss: Any, model: Any) -> Any:
+    """Return the gradient of a loss as one vector."""
+    parts = torch.autograd.grad(loss, list(model.parameters()), retain_graph=True)
+    return torch.cat([part.flatten() for part in parts]).detach().clone()
+
+
+def run_trl(reward: RangeReward, aggregation: Aggregation) -> tuple[dict[str, Any], Any, Any]:
     """Train one step with TRL; return what it saw, and the policy and tokenizer it began with."""
     model, tokenizer = tiny_policy()
     begun = deepcopy(model).eval()
@@ -100,12 +172,14 @@ def run_trl(reward: RangeReward) -> tuple[dict[str, Any], Any, Any]:
             num_generations=GROUP,
             max_completion_length=MAX_TOKENS,
             scale_rewards="none",
-            loss_type="dr_grpo",
+            loss_type=aggregation,
             beta=0.0,
+            use_bias_correction_kl=False,
             max_steps=1,
             use_cpu=True,
             bf16=False,
             report_to=[],
+            disable_tqdm=True,
             seed=1,
         )
         trainer = RecordingTrainer(
@@ -117,8 +191,8 @@ def run_trl(reward: RangeReward) -> tuple[dict[str, Any], Any, Any]:
     return trainer.seen, begun, tokenizer
 
 
-def run_ours(inputs: Mapping[str, Any], model: Any, tokenizer: Any) -> tuple[np.ndarray[Any, Any], float, Any]:
-    """Put TRL's rollouts through this project; return advantages, loss and gradient."""
+def our_batch(inputs: Mapping[str, Any], tokenizer: Any) -> PolicyBatch:
+    """Put TRL's rollouts through this project, up to the batch that is trained on."""
     prompts, completions = (
         [
             tuple(row[mask.bool()].tolist())
@@ -141,30 +215,89 @@ def run_ours(inputs: Mapping[str, Any], model: Any, tokenizer: Any) -> tuple[np.
         policy_version=0,
     )
     advantages = compute_advantages(scripted_intervals(ids, texts, {}), estimator="range")
-    batch = build_batch(rollouts, advantages, pad_id=0, max_tokens=MAX_TOKENS)
-    trainer = PolicyTrainer(model, UpdateSettings(betas=(0.5, 0.9), max_grad_norm=math.inf), cpu=True)
+    return build_batch(rollouts, advantages, pad_id=0, max_tokens=MAX_TOKENS)
+
+
+def our_first_step(batch: PolicyBatch, model: Any, aggregation: Aggregation) -> tuple[float, Any]:
+    """Return loss and gradient of the first step of this project's trainer."""
+    settings = UpdateSettings(betas=(0.5, 0.9), max_grad_norm=math.inf, aggregation=aggregation)
+    trainer = PolicyTrainer(model, settings, cpu=True)
     report = trainer.update(batch)
     moments = [trainer.optimizer.state[parameter]["exp_avg"] for parameter in trainer.model.parameters()]
-    return advantages.value_N, report.loss, torch.cat([moment.flatten() for moment in moments]) * 2
+    return report.loss, torch.cat([moment.flatten() for moment in moments]) * 2
+
+
+def our_far_loss(batch: PolicyBatch, model: Any, given: Mapping[str, Any], aggregation: Aggregation) -> dict[str, Any]:
+    """Return this project's loss, gradient and numbers with every term on, in the padding that TRL uses."""
+    prompt, mask = given["prompt_mask"], given["completion_mask"].bool()
+    nothing = torch.zeros(prompt.shape)
+
+    def beside(values: Any) -> Any:
+        return torch.cat([nothing, values], dim=1)
+
+    bonus = FAR["entropy"] if aggregation == "dapo" else 0.0
+    mask_BL = torch.cat([nothing.bool(), mask], dim=1)
+    current_BL, entropy_BL = token_logprobs(
+        model,
+        torch.cat([given["prompt_ids"], given["completion_ids"]], dim=1),
+        torch.cat([prompt, given["completion_mask"]], dim=1),
+        mask_BL,
+        with_entropy=bonus > 0,
+    )
+    loss, said = policy_loss(
+        TokenTerms(
+            current_BL=current_BL,
+            old_BL=beside(given["old_per_token_logps"]),
+            reference_BL=beside(given["ref_per_token_logps"]),
+            entropy_BL=entropy_BL,
+            mask_BL=mask_BL,
+            advantage_B=torch.tensor(batch.advantage_B),
+            weight_B=torch.tensor(token_weights(batch, aggregation)),
+            factor_BL=beside(given["importance_sampling_ratio"]),
+        ),
+        clip_low=FAR["low"],
+        clip_high=FAR["high"],
+        dual_clip=FAR["delta"],
+        kl_coefficient=FAR["beta"],
+        entropy_coefficient=bonus,
+    )
+    return {"loss": float(loss.detach()), "gradient": flat_gradient(loss, model), "terms": said}
+
+
+def gaps_of(aggregation: Aggregation) -> dict[str, float]:
+    """Return by how much each number differs under one aggregation; gradients by their largest entry."""
+    seen, begun, tokenizer = run_trl(RangeReward(scripted_intervals), aggregation)
+    batch = our_batch(seen["inputs"], tokenizer)
+    far = our_far_loss(batch, deepcopy(begun), seen["far"]["inputs"], aggregation)
+    loss, gradient = our_first_step(batch, begun, aggregation)
+    theirs = seen["far"]
+    scale, far_scale = float(seen["gradient"].abs().max()), float(theirs["gradient"].abs().max())
+    clipped = min(far["terms"].clip_low_share, far["terms"].clip_high_share, far["terms"].dual_clip_share)
+    if scale == 0 or not np.any(batch.advantage_B) or clipped == 0:
+        sys.exit("The batch must have advantages, a gradient and clipped tokens; got none. Take another seed.")
+    return {
+        "advantage": float(np.abs(seen["inputs"]["advantages"].numpy() - batch.advantage_B).max()),
+        "loss": abs(seen["loss"] - loss),
+        "gradient": float((seen["gradient"] - gradient).abs().max()) / scale,
+        "far loss": abs(theirs["loss"] - far["loss"]),
+        "far gradient": float((theirs["gradient"] - far["gradient"]).abs().max()) / far_scale,
+        **{f"far {name}": abs(theirs["logs"][name] - getattr(far["terms"], mine)) for name, mine in TRL_LOGS.items()},
+    }
 
 
 def main() -> None:
     """Compare, and say what was compared; exit with 1 where the two differ."""
-    seen, begun, tokenizer = run_trl(RangeReward(scripted_intervals))
-    advantages, loss, gradient = run_ours(seen["inputs"], begun, tokenizer)
-    scale = float(seen["gradient"].abs().max())
-    gaps = {
-        "advantage": float(np.abs(seen["inputs"]["advantages"].numpy() - advantages).max()),
-        "loss": abs(seen["loss"] - loss),
-        "gradient": float((seen["gradient"] - gradient).abs().max()) / scale,
-    }
-    sys.stdout.write(
-        f"{len(advantages)} completions, {int((advantages != 0).sum())} with an advantage; loss {loss:.6e}, largest "
-        f"gradient entry {scale:.3e}\n"
-    )
-    for name, gap in gaps.items():
-        sys.stdout.write(f"{name:<10} differs by {gap:.2e} (allowed {TOLERANCE:.0e})\n")
-    if scale == 0 or not np.any(advantages) or max(gaps.values()) > TOLERANCE:
+    worst, table = 0.0, {}
+    for aggregation in AGGREGATIONS:
+        gaps = table[aggregation] = gaps_of(aggregation)
+        sys.stdout.write(f"{aggregation}: {GROUP * PROMPTS} completions\n")
+        for name, gap in gaps.items():
+            sys.stdout.write(f"  {name:<28} differs by {gap:.2e} (allowed {TOLERANCE:.0e})\n")
+        worst = max(worst, *gaps.values())
+    versions = {name: version(name) for name in ("torch", "transformers", "trl")}
+    facts = {"allowed": TOLERANCE, "machine": platform.platform(), "versions": versions, "differs_by": table}
+    write_json(Path(__file__).parents[1] / "results" / "trl_parity.json", facts)
+    if not worst <= TOLERANCE:
         sys.exit(1)
 
 

@@ -40,7 +40,7 @@ def comparison_page(summary: ComparisonSummary) -> str:
             "name": design.design,
             "finding": text.finding(design, summary.confidence),
             "header": text.header(design),
-            "rows": [text.cells(item) for item in design.methods],
+            "rows": text.rows(design),
             "reference": design.reference,
             "legend": text.legend(design),
             "missing": "; ".join(design.missing),

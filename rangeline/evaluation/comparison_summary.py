@@ -8,7 +8,7 @@ rollouts at their first iteration, the same number of rollouts of every kind, th
 Shapes: S seeds, W windows between two looks.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -65,6 +65,8 @@ class MethodSummary:
     flips: FlipCount
     rollouts: Mapping[str, int]
     """Rollouts of a run by kind."""
+    before: Mapping[str, int]
+    """Rollouts that were made before the run, once for a seed, by what they are for; empty for none."""
     accuracy_curve: Curve
     coverage_curve: Curve
     """Over the iterations since the look before."""
@@ -81,9 +83,13 @@ class DesignSummary:
     is_oracle: bool
     """True where coverage is that of the unlabelled policy rollouts; else of the labelled audit share."""
     num_held_out: int
+    compares_sources: bool
+    """True where methods differ in their reward source, so that not every first rollout and budget is equal."""
     methods: tuple[MethodSummary, ...]
     missing: tuple[str, ...]
     """Runs that have no result."""
+    absent: Mapping[str, str]
+    """Reason of each method that has no result at all, by its name."""
 
     @property
     def best_scalar(self) -> MethodSummary | None:
@@ -104,25 +110,38 @@ def require_paired(runs: Sequence[Run]) -> None:
     BadInputError
         Two runs of a design and seed differ in their first rollouts, their budgets or their held-out prompts, or one
         looked at validation prompts.
+
+    Notes
+    -----
+    Where reward sources are compared, a source settles which prompts are drawn and how often: first rollouts must be
+    equal where the `pairing` is, and numbers of rollouts are told, not required.
     """
-    facts = {
-        "first rollouts": lambda run: run["rows"][1]["rollouts_sha256"],
-        "rollouts by kind": _budget,
-        "held-out prompts": lambda run: run["held_out_sha256"],
+    is_mixed = compares_sources(runs)
+    facts: dict[str, tuple[Callable[[Run], Any], str | None]] = {
+        "first rollouts": (lambda run: run["rows"][1]["rollouts_sha256"], "pairing"),
+        "held-out prompts": (lambda run: run["held_out_sha256"], None),
     }
-    first: dict[tuple[str, int], Run] = {}
+    if not is_mixed:
+        facts["rollouts by kind"] = (_budget, None)
+    first: dict[tuple[Any, ...], Run] = {}
     for run in runs:
         if run["role"] != "test":
             msg = f"Run '{run['method']}' must be a reported one; got role {run['role']} (seed {run['seed']})."
             raise BadInputError(msg)
-        other = first.setdefault((run["design"], run["seed"]), run)
-        for name, fact in facts.items():
+        for name, (fact, among) in facts.items():
+            alike = run.get(among) if is_mixed and among else None
+            other = first.setdefault((name, run["design"], run["seed"], alike), run)
             if fact(run) != fact(other):
                 msg = (
                     f"Methods must have equal {name} to be paired; got {fact(other)!s:.60} for '{other['method']}' and "
                     f"{fact(run)!s:.60} for '{run['method']}' ({run['design']}, seed {run['seed']}). Run both again."
                 )
                 raise BadInputError(msg)
+
+
+def compares_sources(runs: Sequence[Run]) -> bool:
+    """Return whether runs took their rewards from different sources, or from one that asks no judge."""
+    return len({run.get("source") for run in runs}) > 1 or not all(run.get("asks_judge", True) for run in runs)
 
 
 def _iterations(run: Run) -> list[Mapping[str, Any]]:
@@ -139,7 +158,13 @@ def _budget(run: Run) -> dict[str, int]:
 
 
 def summarise_design(
-    runs: Sequence[Run], *, reference: str, methods: Sequence[str], missing: Sequence[str], confidence: float
+    runs: Sequence[Run],
+    *,
+    reference: str,
+    methods: Sequence[str],
+    missing: Sequence[str],
+    confidence: float,
+    failures: Mapping[str, str] | None = None,
 ) -> DesignSummary:
     """Summarise all runs of one design.
 
@@ -155,6 +180,8 @@ def summarise_design(
         What has no result, in words.
     confidence
         Of intervals, in (0, 1).
+    failures
+        Reason of each run that failed, by `design, method, seed n`; None for no failure.
 
     Raises
     ------
@@ -165,7 +192,8 @@ def summarise_design(
         msg = f"A design must have a finished run to be summarised; got none. Failed: {'; '.join(missing) or 'none'}."
         raise BadInputError(msg)
     require_paired(runs)
-    share = "policy" if all(_knows(run, "policy") for run in runs) else "audit"
+    measured = [run for run in runs if _knows(run, "audit") or _knows(run, "policy")]
+    share = "policy" if measured and all(_knows(run, "policy") for run in measured) else "audit"
     by_method = {name: [run for run in runs if run["method"] == name] for name in methods}
     accuracy = {name: {run["seed"]: run["rows"][-1]["accuracy"] for run in own} for name, own in by_method.items()}
     summaries = []
@@ -182,9 +210,16 @@ def summarise_design(
         target=runs[0]["target"],
         is_oracle=share == "policy",
         num_held_out=runs[0]["num_held_out"],
+        compares_sources=compares_sources(runs),
         methods=tuple(summaries),
         missing=tuple(missing),
+        absent={name: _reason(name, failures or {}) for name, own in by_method.items() if not own},
     )
+
+
+def _reason(method: str, failures: Mapping[str, str]) -> str:
+    """Return why a method has no result: what the first of its runs failed with."""
+    return next((why for label, why in failures.items() if f", {method}, seed " in label), "it was not run")
 
 
 def _knows(run: Run, share: str) -> bool:
@@ -219,6 +254,7 @@ def _summarise(runs: Sequence[Run], share: str, difference: SeedDifference | Non
         midpoint_rms=_mean(runs, lambda row: row["midpoint_rms"]),
         flips=_flips(runs),
         rollouts=_budget(first),
+        before=first.get("before", {}),
         accuracy_curve=_accuracy_curve(runs),
         coverage_curve=_coverage_curve(runs, share),
     )

@@ -1,6 +1,6 @@
 """A comparison in Markdown and as plain values: the same numbers to the same digit each time, and no clock time."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -95,6 +95,8 @@ COLUMNS = (
     "flips against midpoint",
     "rate",
 )
+SOURCE_COLUMNS = ("rollouts", "made before", "note")
+"""Of methods with different reward sources, beside the others."""
 
 
 def cells(item: MethodSummary) -> list[str]:
@@ -114,13 +116,49 @@ def cells(item: MethodSummary) -> list[str]:
     ]
 
 
+def rows(design: DesignSummary) -> list[list[str]]:
+    """Return the row of every method; one without any result is a row with its reason."""
+    if not _tells_more(design):
+        return [cells(item) for item in design.methods]
+    done = [[*_source_cells(item), counted(item.rollouts), counted(item.before), ""] for item in design.methods]
+    width = len(COLUMNS) + len(SOURCE_COLUMNS) - 2
+    return done + [[name, *[DASH] * width, f"failed: {_one_line(why)}"] for name, why in design.absent.items()]
+
+
+def _source_cells(item: MethodSummary) -> list[str]:
+    made = cells(item)
+    made[COLUMNS.index("coverage")] = "not measured" if item.coverage.mean is None else made[COLUMNS.index("coverage")]
+    return made
+
+
+def counted(rollouts: Mapping[str, int]) -> str:
+    """Write rollouts as their sum and what they are for.
+
+    >>> counted({"policy": 24, "ratio": 0, "audit": 16})
+    '40 (16 audit, 24 policy)'
+    """
+    parts = [f"{count} {kind}" for kind, count in sorted(rollouts.items()) if count]
+    return f"{sum(rollouts.values())} ({', '.join(parts)})" if parts else "0"
+
+
+def _one_line(words: str) -> str:
+    return " ".join(words.replace("|", "/").split())
+
+
+def _tells_more(design: DesignSummary) -> bool:
+    return design.compares_sources or bool(design.absent)
+
+
 def header(design: DesignSummary) -> list[str]:
     """Return the names of the columns."""
-    return [name.format(reference=design.reference) for name in COLUMNS]
+    names = COLUMNS + (SOURCE_COLUMNS if _tells_more(design) else ())
+    return [name.format(reference=design.reference) for name in names]
 
 
 def finding(design: DesignSummary, confidence: float) -> str:
-    """Say in one sentence how the reference stands against the best scalar reduction."""
+    """Say in one sentence how the reference stands against the best scalar reduction, or which source came highest."""
+    if design.compares_sources:
+        return _source_finding(design)
     best = design.best_scalar
     if all(item.method != design.reference for item in design.methods):
         return f"{design.reference} has no result here, and nothing can be compared with it."
@@ -144,14 +182,47 @@ def finding(design: DesignSummary, confidence: float) -> str:
     )
 
 
+def _source_finding(design: DesignSummary) -> str:
+    known = [(item.accuracy.mean, item) for item in design.methods if item.accuracy.mean is not None]
+    if not known:
+        return "No source has an accuracy here."
+    value, best = max(known, key=lambda pair: pair[0])
+    ties = sum(other == value for other, _ in known) - 1
+    seeds = f"{best.accuracy.num_seeds} seed{'s' if best.accuracy.num_seeds > 1 else ''}"
+    words = f"{best.method} has the highest accuracy of {len(known)} sources, {100 * value:.1f} %, over {seeds}"
+    words += f", and {ties} {'others reach' if ties > 1 else 'other reaches'} it" if ties else ""
+    few = best.accuracy.num_seeds < _FEWEST_SEEDS
+    return words + (f"; fewer than {_FEWEST_SEEDS} seeds tell no sources apart." if few else ".")
+
+
 def legend(design: DesignSummary) -> str:
     """Say what the numbers of a design are."""
     whose = "unlabelled policy rollouts, by the oracle" if design.is_oracle else "labelled audit rollouts"
-    budget = ", ".join(f"{count} {kind}" for kind, count in sorted(design.methods[0].rollouts.items()))
     return (
         f"Accuracy on {design.num_held_out} held-out prompts after the last iteration; ± is one standard error over "
-        f"seeds. Coverage of {whose}, over the whole run, target {design.target:g}; its band resamples seeds. Every "
-        f"run drew the same number of rollouts: {budget}."
+        f"seeds. Coverage of {whose}, over the whole run, target {design.target:g}; its band resamples seeds. "
+        f"{_budget_text(design)}"
+    )
+
+
+def _budget_text(design: DesignSummary) -> str:
+    """Say which rollouts are equal, and which methods drew more or fewer than the reference."""
+    by_name = {item.method: item for item in design.methods}
+    base = by_name.get(design.reference, design.methods[0])
+    total = sum(base.rollouts.values())
+    if not design.compares_sources:
+        budget = ", ".join(f"{count} {kind}" for kind, count in sorted(base.rollouts.items()))
+        return f"Every run drew the same number of rollouts: {budget}."
+    apart = [(name, sum(item.rollouts.values()) - total) for name, item in by_name.items()]
+    unequal = ", ".join(f"{name} {more:+d}" for name, more in apart if more)
+    told = f"these another number, for want of prompts or to refill a filtered batch: {unequal}"
+    told = told if unequal else "so did every other"
+    return (
+        f"Rollouts are those of a run, audit and ratio rollouts counted; {base.method} drew {total}, and "
+        f"{told}. "
+        "Those made before are drawn once for a seed, however long the run, and are not part of that budget. Paired "
+        "are data, start, held-out prompts and their sampling streams; first rollouts only among methods that draw the "
+        "same prompts as often. Coverage is of methods that ask the judge; the others promise none."
     )
 
 
@@ -161,7 +232,7 @@ def markdown(summary: ComparisonSummary) -> str:
     for design in summary.designs:
         names = header(design)
         lines = [f"| {' | '.join(names)} |", f"|{'|'.join(['---'] * len(names))}|"]
-        lines += [f"| {' | '.join(cells(item))} |" for item in design.methods]
+        lines += [f"| {' | '.join(row)} |" for row in rows(design)]
         parts += [f"## {design.design}", finding(design, summary.confidence), "\n".join(lines), legend(design)]
         if design.missing:
             parts.append("Without a result: " + "; ".join(design.missing) + ".")

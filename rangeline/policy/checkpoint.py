@@ -27,8 +27,10 @@ MARKER = "COMPLETE"
 STATE = "state.json"
 OPTIMIZER = "optimizer.safetensors"
 POLICY = "policy"
-_PARTIAL = ".partial-"
-_REPLACED = ".replaced-"
+PARTIAL = ".partial-"
+"""In the name of a folder that is being written."""
+REPLACED = ".replaced-"
+"""In the name of a folder that another takes the place of."""
 # Stands between a parameter's name and its optimiser slot; a module path never holds it.
 _SLOT = "::"
 
@@ -67,28 +69,20 @@ def save_checkpoint(
         When the state lacks a needed key or is no JSON.
     """
     text = _state_text(state, folder)
-    partial = folder.with_name(f"{folder.name}{_PARTIAL}{os.getpid()}")
+    partial = folder.with_name(f"{folder.name}{PARTIAL}{os.getpid()}")
     shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir(parents=True)
-    model.save_pretrained(partial / POLICY)
-    if tokenizer is not None:
-        tokenizer.save_pretrained(partial / POLICY)
-    save_file(_optimizer_tensors(model, optimizer), partial / OPTIMIZER)
-    (partial / STATE).write_text(text, encoding="utf-8")
-    files = {
-        path.relative_to(partial).as_posix(): {
-            "sha256": digest_file(path),
-            "size": path.stat().st_size,
-            "blocks": block_digests(path),
-        }
-        for path in _files_of(partial)
-    }
-    for name in files:
-        _sync(partial / name)
-    (partial / MARKER).write_text(json.dumps({"files": files}, indent=1, sort_keys=True) + "\n", encoding="utf-8")
-    _sync(partial / MARKER)
-    _sync(partial)
-    _take_name(partial, folder)
+    try:
+        partial.mkdir(parents=True)
+        model.save_pretrained(partial / POLICY)
+        if tokenizer is not None:
+            tokenizer.save_pretrained(partial / POLICY)
+        save_file(_optimizer_tensors(model, optimizer), partial / OPTIMIZER)
+        (partial / STATE).write_text(text, encoding="utf-8")
+        _seal(partial)
+        _take_name(partial, folder)
+    finally:
+        # A failed writer, of a full disk above all, gives back the room that it took.
+        shutil.rmtree(partial, ignore_errors=True)
 
 
 def load_checkpoint(folder: Path, trainer: PolicyTrainer) -> dict[str, Any]:
@@ -179,7 +173,7 @@ def find_checkpoint(root: Path) -> CheckpointSearch:
     complete: list[tuple[int, str, Path]] = []
     passed_over: list[tuple[Path, str]] = []
     for folder in sorted(path for path in root.glob("*") if path.is_dir()):
-        if _PARTIAL in folder.name or _REPLACED in folder.name:
+        if PARTIAL in folder.name or REPLACED in folder.name:
             passed_over.append((folder, f"'{folder}' is the unfinished work of a stopped writer."))
         elif reason := _why_incomplete(folder):
             passed_over.append((folder, reason))
@@ -191,41 +185,6 @@ def find_checkpoint(root: Path) -> CheckpointSearch:
 def latest_complete(root: Path) -> Path | None:
     """Return the complete checkpoint of the largest iteration; None where there is none."""
     return find_checkpoint(root).path
-
-
-def prune(root: Path, keep_last: int) -> tuple[Path, ...]:
-    """Delete all but the newest complete checkpoints, and the unfinished work of stopped writers.
-
-    One writer a root: call it only from the process that writes there.
-
-    Parameters
-    ----------
-    root
-        Folder of checkpoints.
-    keep_last
-        Complete checkpoints to keep, at least 1.
-
-    Returns
-    -------
-    tuple of Path
-        What was deleted. Folders that are incomplete under their final name are kept, for a person to look at.
-
-    Raises
-    ------
-    CheckpointError
-        When `keep_last` is below 1.
-    """
-    if keep_last < 1:
-        msg = f"'keep_last' must be at least 1; got {keep_last} ('{root}'). Keep the newest checkpoint."
-        raise CheckpointError(msg)
-    folders = [path for path in root.glob("*") if path.is_dir()]
-    leftover = [path for path in folders if _PARTIAL in path.name or _REPLACED in path.name]
-    complete = [path for path in folders if path not in leftover and is_complete(path)]
-    complete.sort(key=lambda path: (int(read_state(path)["iteration"]), path.name))
-    deleted = (*sorted(leftover), *complete[:-keep_last])
-    for path in deleted:
-        shutil.rmtree(path)
-    return deleted
 
 
 def _state_text(state: Mapping[str, Any], folder: Path) -> str:
@@ -244,6 +203,23 @@ def _files_of(folder: Path) -> list[Path]:
     return sorted(path for path in folder.rglob("*") if path.is_file())
 
 
+def _seal(partial: Path) -> None:
+    """Make every file last, and write the marker that lists them; the folder still lacks its name."""
+    files = {
+        path.relative_to(partial).as_posix(): {
+            "sha256": digest_file(path),
+            "size": path.stat().st_size,
+            "blocks": block_digests(path),
+        }
+        for path in _files_of(partial)
+    }
+    for name in files:
+        _sync(partial / name)
+    (partial / MARKER).write_text(json.dumps({"files": files}, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+    _sync(partial / MARKER)
+    _sync(partial)
+
+
 def _sync(path: Path) -> None:
     handle = os.open(path, os.O_RDONLY)
     try:
@@ -253,11 +229,16 @@ def _sync(path: Path) -> None:
 
 
 def _take_name(partial: Path, folder: Path) -> None:
-    replaced = folder.with_name(f"{folder.name}{_REPLACED}{os.getpid()}")
+    replaced = folder.with_name(f"{folder.name}{REPLACED}{os.getpid()}")
     if folder.exists():
         # A full folder cannot be replaced in one call; killed in between, the run resumes from the one before.
         folder.rename(replaced)
-    partial.replace(folder)
+    try:
+        partial.replace(folder)
+    except OSError:
+        if replaced.exists():
+            replaced.rename(folder)
+        raise
     _sync(folder.parent)
     shutil.rmtree(replaced, ignore_errors=True)
 

@@ -1,7 +1,9 @@
 """Generate problems with reasoning-gym: seeded, distinct by normalised text, any of its generators by name.
 
 A problem is named after its domain and a hash of its question. One whose answer is no number carries what its
-generator's own scorer needs, unless it is unlabelled.
+generator's own scorer needs, unless it is unlabelled. One whose answer is a number is asked for that alone, or for a
+worked solution: then it is a row of the suite of word problems, and its reference is a solution where the generator
+tells the expression, such as `12 + 7 = 19` before `#### 19`.
 """
 
 import difflib
@@ -10,7 +12,8 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
-from typing import Any
+from types import MappingProxyType
+from typing import Any, Literal
 
 from rangeline.errors import ConfigError, DataContractError
 from rangeline.prompts.contract import parse_rows
@@ -20,7 +23,9 @@ from rangeline.seeds import seed_of
 
 GENERATOR_SHARES = ("train", "audit", "evaluation")
 GENERATOR_FIELDS = ("name", "size", "options", "domain", "labelled", "share", "seed")
-GENERATED_SUITE = "reasoning_gym"
+Reply = Literal["answer", "reasoning"]
+_SUITES: Mapping[Reply, str] = MappingProxyType({"answer": "reasoning_gym", "reasoning": "grade_school_math"})
+"""Suite of a problem whose answer is a number, by what is asked for."""
 DRAWS_PER_PROBLEM = 20
 """Draws allowed for each distinct problem: past this a generator has little new to say."""
 
@@ -71,6 +76,19 @@ class _Draw:
     question: str
     answer: str
     metadata: dict[str, Any]
+    expression: str | None
+    """What the answer is the value of; None where the generator does not say."""
+
+    @property
+    def is_number(self) -> bool:
+        """True where the answer is a number."""
+        return "answer_form" not in self.metadata
+
+    def reference(self, reply: Reply) -> str:
+        """Return the answer, or a worked solution that ends in it."""
+        if reply == "answer" or not self.is_number or self.expression is None:
+            return self.answer
+        return f"{self.expression} = {self.answer}\n#### {self.answer}"
 
 
 def _is_number(text: str) -> bool:
@@ -125,10 +143,11 @@ def _draw(generator: _Generator, seed: int) -> Iterator[_Draw]:
             stored = _stored(problem, answer, problems)
             made = {"seed": start, "draws": draws, "index": i} if stored is None else {"entry": stored}
             metadata |= {"answer_form": "text", "problem": scored | made}
-        yield _Draw(problem["question"].strip(), answer, metadata)
+        expression = (problem.get("metadata") or {}).get("expression")
+        yield _Draw(problem["question"].strip(), answer, metadata, expression if type(expression) is str else None)
 
 
-def _generate(generator: _Generator, seed: int, seen: set[str]) -> Iterator[dict[str, Any]]:
+def _generate(generator: _Generator, seed: int, seen: set[str], reply: Reply) -> Iterator[dict[str, Any]]:
     num_made = 0
     for draw in _draw(generator, seed):
         question = draw.question
@@ -148,9 +167,9 @@ def _generate(generator: _Generator, seed: int, seen: set[str]) -> Iterator[dict
         yield {
             "prompt_id": f"{generator.domain}-{hashlib.sha256(question.encode()).hexdigest()[:12]}",
             "prompt": question,
-            "suite": GENERATED_SUITE,
+            "suite": _SUITES[reply if draw.is_number else "answer"],
             "domain": generator.domain,
-            "reference": draw.answer if generator.labelled else None,
+            "reference": draw.reference(reply) if generator.labelled else None,
             "share": generator.share,
             "metadata": {name: value for name, value in draw.metadata.items() if name not in hidden},
         }
@@ -164,7 +183,9 @@ def _generate(generator: _Generator, seed: int, seen: set[str]) -> Iterator[dict
     raise DataContractError(msg)
 
 
-def generate_problems(generators: Sequence[Mapping[str, Any]], seed: int) -> tuple[PromptRow, ...]:
+def generate_problems(
+    generators: Sequence[Mapping[str, Any]], seed: int, *, reply: Reply = "answer"
+) -> tuple[PromptRow, ...]:
     """Generate distinct problems with reasoning-gym.
 
     Parameters
@@ -175,6 +196,9 @@ def generate_problems(generators: Sequence[Mapping[str, Any]], seed: int) -> tup
         (default 0; generators of one name need different seeds to give different problems).
     seed
         Seed of the run.
+    reply
+        What a problem whose answer is a number is asked for: its answer alone, or `reasoning` before it. Questions and
+        answers are the same; suite and reference differ.
 
     Returns
     -------
@@ -191,5 +215,5 @@ def generate_problems(generators: Sequence[Mapping[str, Any]], seed: int) -> tup
     seen: set[str] = set()
     raw: list[dict[str, Any]] = []
     for number, spec in enumerate(generators, start=1):
-        raw += _generate(_read_generator(spec, number), seed, seen)
+        raw += _generate(_read_generator(spec, number), seed, seen, reply)
     return parse_rows(raw, source="generators")

@@ -1,7 +1,7 @@
 """Which reward sources exist, and what each needs before it can score.
 
 To add a source: write its file in this room, name it in `reward_config.SourceName`, add a line here, and one to the
-scorers of `stages/rewarding.py`.
+scorers of `stages/scorers.py`.
 """
 
 import difflib
@@ -22,6 +22,8 @@ class SourceFacts:
     """Judgment states and calibrated intervals; an iteration without such a source measures no coverage."""
     needs_references: bool = False
     """A reference answer on every prompt it scores."""
+    needs_reasoning: bool = False
+    """Prompts that are answered with reasoning: a reply of the answer alone has nothing that it could reward."""
     is_supervised: bool = False
     """True where it gives texts to learn and no rewards; one greedy completion a prompt is drawn."""
     needs_stages: tuple[str, ...] = ()
@@ -36,8 +38,10 @@ SOURCES: Mapping[str, SourceFacts] = MappingProxyType(
         "variance_aware": SourceFacts(summary="a draw from the judge's interval", **_JUDGED),  # type: ignore[arg-type]
         "student_t": SourceFacts(summary="side of the group's Student-t intervals", **_JUDGED),  # type: ignore[arg-type]
         "verifier": SourceFacts(summary="answer equals the reference", needs_references=True),
-        "reference_probability": SourceFacts(summary="probability of the reference", needs_references=True),
-        "verifree": SourceFacts(summary="likelihood of the reference", needs_references=True),
+        "reference_probability": SourceFacts(
+            summary="probability of the reference", needs_references=True, needs_reasoning=True
+        ),
+        "verifree": SourceFacts(summary="likelihood of the reference", needs_references=True, needs_reasoning=True),
         "verifier_model": SourceFacts(summary="a model says the answer is equal", needs_references=True),
         "majority": SourceFacts(summary="answer equals the group's most frequent one"),
         "self_certainty": SourceFacts(summary="distance of the policy from uniform"),

@@ -69,6 +69,19 @@ def answer_start(completion: str, answer: str) -> int | None:
     return places[-1] if places else None
 
 
+def has_reasoning(completion: str, start: int) -> bool:
+    r"""Return whether words or numbers stand before an answer and what announces it.
+
+    Examples
+    --------
+    >>> has_reasoning("3 + 4 = 7\n#### 7", 15), has_reasoning("#### 7", 5), has_reasoning("**Answer:** 7", 12)
+    (True, False, False)
+    """
+    before = completion[:start]
+    marks = (found.start() for found in _MARK.finditer(before) if start - found.end() <= _GAP)
+    return re.search(r"\w", before[: next(marks, start)]) is not None
+
+
 def reference_lead(rendered: str, answer: str) -> str:
     r"""Return what leads over to the answer in a rendered reference: its last line up to the answer.
 

@@ -71,7 +71,7 @@ def token_logprobs(
     Returns
     -------
     tuple of Tensor
-        ``logprob_BL`` and ``entropy_BL``, float32, exactly 0 where not kept.
+        ``logprob_BL`` and ``entropy_BL``, float32 (float64 for a float64 model), exactly 0 where not kept.
 
     Raises
     ------
@@ -128,14 +128,13 @@ def _of_rows(logits_RV: Tensor, target_R: Tensor, temperature: float, with_entro
     with torch.set_grad_enabled(with_entropy and torch.is_grad_enabled()):
         # xlogy-like guard: a token of probability 0 has log-probability -inf and adds nothing.
         entropy_R = -(logprob_RV.exp() * logprob_RV.clamp(min=torch.finfo(wide).min)).sum(dim=-1)
-    return logprob_R.float(), entropy_R.float()
+    return logprob_R, entropy_R
 
 
 def _scatter(values: list[Tensor], keep_BL: Tensor) -> Tensor:
     # The first column is never kept, so row-major order of kept tokens equals that of the states before them.
-    return torch.zeros(keep_BL.shape, dtype=torch.float32, device=keep_BL.device).masked_scatter(
-        keep_BL, torch.cat(values)
-    )
+    kept_R = torch.cat(values)
+    return torch.zeros(keep_BL.shape, dtype=kept_R.dtype, device=keep_BL.device).masked_scatter(keep_BL, kept_R)
 
 
 def logit_map(model: Any) -> Callable[[Tensor], Tensor]:

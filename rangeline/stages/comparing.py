@@ -19,8 +19,10 @@ from rangeline.errors import ConfigError
 from rangeline.lineage import digest_bytes, digest_json, write_json
 from rangeline.policy.supervised import SupervisedRow
 from rangeline.records import PromptRow, RolloutSet
+from rangeline.rewards.registry import source_facts
 from rangeline.rewards.verifiable import verifier_intervals
 from rangeline.seeds import stream
+from rangeline.stages.comparison_budget import rollouts_before
 from rangeline.stages.comparison_plan import Role, RunPlan
 from rangeline.stages.comparison_rows import row_of
 from rangeline.stages.comparison_runs import RESULT, TIMINGS, Looks, result_path
@@ -108,13 +110,18 @@ def _tidy(root: Path, looks: Looks) -> None:
 
 
 def step(session: TrainingSession, number: int, run: RunPlan) -> None:
-    """Do one iteration, as a training run does it; rewards are replaced where the method says so."""
+    """Do one iteration, as a training run does it; rewards are replaced where the method says so.
+
+    A reward source without a judge has no states to judge and no coverage to measure.
+    """
     session.sample(number)
-    session.judge_states(number)
+    if session.plan.needs_judge:
+        session.judge_states(number)
     session.bound(number)
     if run.method.rewards != "judge":
         replace_rewards(session.iteration(number), run)
-    session.cover(number)
+    if session.plan.needs_judge:
+        session.cover(number)
     session.update(number)
 
 
@@ -211,6 +218,10 @@ class RunRecord:
             "method": run.method.name,
             "rewards": run.method.rewards,
             "estimator": run.config.advantages.estimator,
+            "source": run.config.reward.source,
+            "asks_judge": self._session.plan.needs_judge,
+            "pairing": pairing_of(self._session),
+            "before": rollouts_before(self._session.workspace, self._session.plan.stages),
             "role": run.role,
             "seed": run.seed,
             "learning_rate": run.config.objective.learning_rate,
@@ -220,6 +231,14 @@ class RunRecord:
             "rows": self._rows,
         }
         write_json(self._folder / RESULT, content)
+
+
+def pairing_of(session: TrainingSession) -> str:
+    """Return a digest of what settles a run's first rollouts; runs of a seed that share it must draw the same."""
+    plan, train = session.plan, session.config.train
+    facts = [plan.pool, source_facts(plan.source).needs_references, plan.needs_judge, plan.is_supervised]
+    counts = [train.prompts_per_iteration, train.labelled_prompts, train.ratio_prompts, train.audit_prompts]
+    return digest_json([*facts, *counts, session.config.sampling.model_dump(mode="json")])
 
 
 def _read(path: Path, default: Any) -> Any:

@@ -7,13 +7,13 @@ later does only what is not complete. Progress goes to standard output as lines 
 import fcntl
 import json
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from rangeline.errors import ConfigError, RangelineError
-from rangeline.lineage import MANIFEST_NAME, write_json
+from rangeline.lineage import write_json
 from rangeline.orphans import watch_parent
 from rangeline.stages.comparison_jobs import Comparison, Job, choose_rates, lay_out
 from rangeline.stages.comparison_plan import RunPlan
@@ -84,13 +84,16 @@ def conduct(comparison: Comparison, num_processes: int, tell: Callable[[str], No
     plan = comparison.plan
     looks = Looks(every=plan.evaluate_every, validation_share=plan.validation_share, keep_files=plan.keep_files)
     with _alone(comparison.folder), Pool(num_processes, looks, comparison.folder / "logs", tell) as pool:
-        prepares = [job for job in comparison.prepare_jobs() if not _is_made(job)]
-        failures = pool.run(prepares, "seeds made")
+        starts, further = comparison.prepare_rounds()
+        failures = pool.run([job for job in starts if not job.is_made], "seeds made")
+        begun = {job.workspace for job in starts if job.is_made}
+        failures |= pool.run([job for job in further if not job.is_made and job.workspace in begun], "seeds made")
         failures |= pool.run(_left(comparison.tuning_jobs(), looks), "tuning runs")
         rates, said = tuned_rates(comparison, looks)
         write_json(comparison.folder / "tuning.json", said)
         jobs = comparison.reported_jobs(rates)
         failures |= pool.run(_left(jobs, looks), "runs")
+        failures |= _not_begun(jobs, [*further, *starts], failures)
     runs = [
         {
             "design": run.design,
@@ -104,15 +107,22 @@ def conduct(comparison: Comparison, num_processes: int, tell: Callable[[str], No
     return failures
 
 
-def _is_made(job: Job) -> bool:
-    return (job.workspace.calibration / MANIFEST_NAME).is_file()
-
-
 def _left(jobs: Sequence[Job], looks: Looks) -> list[Job]:
     """Return the runs that are not complete and whose seed could be made."""
     return [
-        job for job, run in _with_runs(jobs) if _is_made(job) and not result_path(job.workspace, run, looks).is_file()
+        job for job, run in _with_runs(jobs) if job.is_made and not result_path(job.workspace, run, looks).is_file()
     ]
+
+
+def _not_begun(jobs: Sequence[Job], prepared: Sequence[Job], failures: Mapping[str, str]) -> dict[str, str]:
+    """Return why runs could not begin: what they need could not be made."""
+    lacking = [job for job in prepared if not job.is_made and job.label in failures]
+    return {
+        job.label: f"not begun: {item.label} failed: {failures[item.label]}"
+        for job, _ in _with_runs(jobs)
+        for item in lacking
+        if item.workspace == job.workspace and set(item.stages) <= set(job.stages)
+    }
 
 
 def _with_runs(jobs: Sequence[Job]) -> list[tuple[Job, RunPlan]]:

@@ -12,9 +12,13 @@ from rangeline.errors import ConfigError
 from rangeline.lineage import MANIFEST_NAME, digest_file, digest_json
 from rangeline.stages.comparison_plan import ComparisonPlan, RunPlan, plan_run, read_plan, run_settings
 from rangeline.stages.progress import Progress
+from rangeline.stages.reward_plan import plan_rewards
 from rangeline.stages.workspace import PROJECT_HOME, Workspace, fill_workspace, find_file, model_cache
 
-STAGES = ("generated", "prompts", "pools", "warmup", "calibration")
+START = ("generated", "prompts", "pools", "warmup")
+"""Stages that every run begins from."""
+_SETS = {"calibration": ("calibration",), "anchors": ("anchors", "metric_head")}
+"""What reward sources need beyond them, and which stages make it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,8 +27,15 @@ class Job:
 
     workspace: Workspace
     run: RunPlan | None
-    """None makes the data, start and calibration of the workspace."""
+    """None makes the stages."""
+    stages: tuple[str, ...]
+    """Stages of the workspace that it makes, or that must be made before its run."""
     label: str
+
+    @property
+    def is_made(self) -> bool:
+        """True where every stage is made."""
+        return all((getattr(self.workspace, name) / MANIFEST_NAME).is_file() for name in self.stages)
 
     @property
     def num_steps(self) -> int:
@@ -43,12 +54,22 @@ class Comparison:
     seeds: Mapping[tuple[str, int], Workspace]
     """The workspace of each design and seed, shared by all methods."""
 
-    def prepare_jobs(self) -> list[Job]:
-        """Return a job for every seed of every design."""
-        return [
-            Job(workspace=place, run=None, label=f"{design}, seed {seed}: data, start and calibration")
-            for (design, seed), place in self.seeds.items()
-        ]
+    def prepare_rounds(self) -> tuple[list[Job], list[Job]]:
+        """Return a job for the data and start of every seed of every design, then one for each thing sources need.
+
+        What one source needs and cannot be made sinks the runs of that source alone.
+        """
+        needed: dict[Workspace, set[str]] = {}
+        for job in (*self.tuning_jobs(), *self.reported_jobs({})):
+            needed.setdefault(job.workspace, set()).update(job.stages)
+        first, second = [], []
+        for (design, seed), place in self.seeds.items():
+            label = f"{design}, seed {seed}"
+            first.append(Job(workspace=place, run=None, stages=START, label=f"{label}: data and start"))
+            for name, stages in _SETS.items():
+                if needed.get(place, set()) & set(stages):
+                    second.append(Job(workspace=place, run=None, stages=stages, label=f"{label}: {name}"))
+        return first, second
 
     def tuning_jobs(self) -> list[Job]:
         """Return a job for every method, rate, tuning design and tuning seed."""
@@ -84,7 +105,8 @@ class Comparison:
         ]
 
     def _job(self, run: RunPlan) -> Job:
-        return Job(workspace=self.seeds[run.design, run.seed], run=run, label=run.label)
+        stages = (*START, *plan_rewards(run.config).stages)
+        return Job(workspace=self.seeds[run.design, run.seed], run=run, stages=stages, label=run.label)
 
 
 def lay_out(root: Path, plan_file: Path, assignments: Sequence[str] = ()) -> Comparison:
@@ -135,23 +157,25 @@ def _data_digest(values: Mapping[str, Any], beside: Sequence[Path]) -> str:
     return digest_json(content)[:8]
 
 
-def prepare(workspace: Workspace, config: PipelineConfig, progress: Progress) -> None:
+def prepare(workspace: Workspace, config: PipelineConfig, stages: Sequence[str], progress: Progress) -> None:
     """Make what a seed's runs share, stage by stage; what is there already is not made again."""
-    from rangeline.stages import calibration, data, warmup
+    from rangeline.stages import anchors, calibration, data, warmup
 
-    stages = {
+    makers = {
         "generated": lambda: data.generate(workspace, config),
         "prompts": lambda: data.ingest(workspace, config),
         "pools": lambda: data.split(workspace, config),
         "warmup": lambda: warmup.warmup(workspace, config, progress),
         "calibration": lambda: calibration.calibrate(workspace, config, progress),
+        "anchors": lambda: anchors.anchors(workspace, config, progress),
+        "metric_head": lambda: anchors.metric_head(workspace, config, progress),
     }
-    for name in STAGES:
+    for name in stages:
         folder: Path = getattr(workspace, name)
         if not (folder / MANIFEST_NAME).is_file():
             # A start that all seeds share is made by the first and copied by the others, which wait for it.
             with _turn(model_cache()) if name == "warmup" and config.warmup.teaches == "format" else nullcontext():
-                stages[name]()
+                makers[name]()
 
 
 @contextmanager

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 
+from rangeline.advantages import DEFAULT_REFERENCE_WIDTH
 from rangeline.config import (
     VERSIONED_SECTIONS,
     Count,
@@ -23,7 +24,8 @@ from rangeline.config import (
     read_settings,
 )
 from rangeline.errors import ConfigError
-from rangeline.stages.rewarding import plan_rewards
+from rangeline.stages.comparison_budget import with_equal_budget
+from rangeline.stages.reward_plan import plan_rewards
 
 Rewards = Literal["judge", "oracle", "random"]
 Role = Literal["test", "validation"]
@@ -32,6 +34,8 @@ Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,39}$")]
 
 SHARED_TRAIN = ("iterations", "prompts_per_iteration", "ratio_prompts", "audit_prompts", "labelled_prompts")
 """Of the training settings, those that make up a run's budget of rollouts and of labels."""
+FITTED_TRAIN = ("prompts_per_iteration", "labelled_prompts")
+"""Those of them that differ between reward sources, so that the sum is equal."""
 
 _REDUCTIONS = {"lb": "lower", "mid": "middle", "ub": "upper"}
 _RANGE_NAME = re.compile(r"range-(reciprocal|reciprocal_squared|exponential|gaussian)-(\d*\.?\d+)")
@@ -134,6 +138,11 @@ class ComparisonPlan(Section):
             return ()
         return self.tuning.designs or (design,)
 
+    @property
+    def compares_sources(self) -> bool:
+        """True where a method names its reward source: then budgets are made equal, and not every run has a judge."""
+        return any("source" in method.settings.get("reward", {}) for method in self.methods)
+
     def method(self, name: str) -> MethodPlan:
         """Return a method by its name."""
         return next(method for method in self.methods if method.name == name)
@@ -153,11 +162,14 @@ def preset(name: str) -> dict[str, Any]:
     Examples
     --------
     >>> preset("ub-grpo")["settings"]
-    {'advantages': {'estimator': 'grpo', 'reduction': 'upper'}}
+    {'advantages': {'estimator': 'grpo', 'reduction': 'upper', 'advantage_scale': 'none', 'reference_width': 0.25}}
     """
 
     def method(estimator: str, rewards: Rewards = "judge", **more: Any) -> dict[str, Any]:
-        advantages = {"estimator": estimator, "reduction": "middle", **more}
+        # A named method is itself, whatever the workspace's own method chooses or scales.
+        advantages = {"estimator": estimator, "reduction": "middle", "advantage_scale": "none", **more}
+        if estimator != "range":
+            advantages["reference_width"] = DEFAULT_REFERENCE_WIDTH
         return {"name": name, "settings": {"advantages": advantages}, "rewards": rewards}
 
     reduction, _, estimator = name.partition("-")
@@ -251,22 +263,27 @@ def plan_run(
     if rate is not None:
         values = merge(values, {"objective": {"learning_rate": rate}})
     config = build_config(values, source=source)
-    _require_shared(method, config, own, source)
+    if plan.compares_sources:
+        config = with_equal_budget(config, own.train)
+    _require_shared(method, config, own, source, compares_sources=plan.compares_sources)
     return RunPlan(design=design, seed=seed, method=method, config=config, role=role)
 
 
-def _require_shared(method: MethodPlan, config: PipelineConfig, own: PipelineConfig, source: str) -> None:
+def _require_shared(
+    method: MethodPlan, config: PipelineConfig, own: PipelineConfig, source: str, *, compares_sources: bool
+) -> None:
     """Refuse before anything is spent what the tables would refuse at the end, or compare though it is not alike."""
     shared = {name: (getattr(config, name), getattr(own, name)) for name in (*VERSIONED_SECTIONS, "evaluate")}
-    shared |= {f"train.{name}": (getattr(config.train, name), getattr(own.train, name)) for name in SHARED_TRAIN}
+    counts = [name for name in SHARED_TRAIN if not (compares_sources and name in FITTED_TRAIN)]
+    shared |= {f"train.{name}": (getattr(config.train, name), getattr(own.train, name)) for name in counts}
     shared["intervals.alpha"] = (config.intervals.alpha, own.intervals.alpha)
     for name, (asked, common) in shared.items():
         if asked != common:
             msg = f"Method '{method.name}' must leave '{name}' as it is ({source}): methods share it. Make it a design."
             raise ConfigError(msg)
-    if not plan_rewards(config).needs_judge:
+    if not compares_sources and not plan_rewards(config).needs_judge:
         msg = (
             f"Method '{method.name}' must learn from rewards of the judge, whose intervals are compared; got reward "
-            f"source '{config.reward.source}' ({source}). Compare it by runs of its own."
+            f"source '{config.reward.source}' ({source}). Let methods name their reward.source, to compare sources."
         )
         raise ConfigError(msg)

@@ -46,7 +46,7 @@ def work(connection: Connection, log: Path, looks: Looks) -> None:
 
         try:
             if job.run is None:
-                prepare(job.workspace, open_workspace(job.workspace.root)[1], progress)
+                prepare(job.workspace, open_workspace(job.workspace.root)[1], job.stages, progress)
             else:
                 run_method(job.workspace, job.run, looks, progress)
         except RangelineError as error:

@@ -77,6 +77,7 @@ def summarise(plan: ComparisonPlan, folder: Path) -> ComparisonSummary:
                     methods=[method.name for method in plan.methods],
                     missing=[label for label in missing if label.startswith(f"{name}, ")],
                     confidence=plan.confidence,
+                    failures={label: why for label, why in failures.items() if label.startswith(f"{name}, ")},
                 )
             )
     return ComparisonSummary(

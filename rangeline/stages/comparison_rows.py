@@ -1,5 +1,6 @@
 """The numbers that a comparison keeps of one iteration: those that its own files hold, put side by side."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,8 @@ from rangeline.records import FloatArray, RewardIntervals
 from rangeline.stages.calibration import read_truth
 from rangeline.stages.iteration import JUDGED, SHARES, Iteration
 from rangeline.stages.tables import read_intervals, read_table
+
+_UNPROMISED = dict.fromkeys(("num_covered", "num_judged", "mean_width", "unbounded_share"))
 
 
 def coverage_counts(intervals: RewardIntervals, truth_N: FloatArray | None) -> dict[str, float | int | None]:
@@ -39,21 +42,13 @@ def coverage_counts(intervals: RewardIntervals, truth_N: FloatArray | None) -> d
 def row_of(iteration: Iteration) -> dict[str, Any]:
     """Return the numbers of one closed iteration.
 
-    Those of the truth of policy rollouts are what the oracle left; None where there is no oracle.
+    Those of the truth of policy rollouts are what the oracle left; None where there is no oracle. Where no judge is
+    asked nothing is promised: coverage, widths and overlap are None, and the ratio share drew no rollouts.
     """
     folder, metrics = iteration.folder, iteration.metrics()
-    judged = folder / JUDGED
-    intervals = read_intervals(judged if judged.is_file() else folder / "policy_intervals.parquet")
-    policy = coverage_counts(intervals, None)
-    policy |= {name: metrics.get(f"oracle/{name}") for name in ("num_covered", "num_judged")}
     row: dict[str, Any] = {
-        "audit": coverage_counts(
-            read_intervals(folder / "audit_intervals.parquet"), read_truth(folder / "audit_coverage.parquet")
-        ),
-        "audit_band": [metrics["coverage/band_lower"], metrics["coverage/band_upper"]],
+        **_promised(iteration, metrics),
         "audit_reward": metrics["train/accuracy"],
-        "policy": policy,
-        "ess_share": metrics["ratio/ess_share"],
         "rms": metrics["advantage/rms"],
         "midpoint_rms": metrics["advantage/midpoint_rms"],
         "scale": metrics["advantage/scale"],
@@ -64,11 +59,33 @@ def row_of(iteration: Iteration) -> dict[str, Any]:
             "num_agree": metrics.get("oracle/flips_right"),
             "num_disagree": metrics.get("oracle/flips_wrong"),
         },
-        "rollouts": {share: pq.read_metadata(folder / f"{share}_rollouts.parquet").num_rows for share in SHARES},
+        "rollouts": {
+            share: pq.read_metadata(folder / f"{share}_rollouts.parquet").num_rows if share in iteration.shares else 0
+            for share in SHARES
+        },
     }
     if iteration.number == 1:
-        row["rollouts_sha256"] = digest_json([digest_file(folder / f"{share}_rollouts.parquet") for share in SHARES])
+        drawn = [digest_file(folder / f"{share}_rollouts.parquet") for share in iteration.shares]
+        row["rollouts_sha256"] = digest_json(drawn)
     return row
+
+
+def _promised(iteration: Iteration, metrics: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what calibrated intervals alone have; all of it None without a judge."""
+    if not iteration.plan.needs_judge:
+        return {"audit": dict(_UNPROMISED), "audit_band": [None, None], "policy": dict(_UNPROMISED), "ess_share": None}
+    folder = iteration.folder
+    judged = folder / JUDGED
+    intervals = read_intervals(judged if judged.is_file() else folder / "policy_intervals.parquet")
+    policy = coverage_counts(intervals, None)
+    policy |= {name: metrics.get(f"oracle/{name}") for name in ("num_covered", "num_judged")}
+    audit = read_intervals(folder / "audit_intervals.parquet")
+    return {
+        "audit": coverage_counts(audit, read_truth(folder / "audit_coverage.parquet")),
+        "audit_band": [metrics["coverage/band_lower"], metrics["coverage/band_upper"]],
+        "policy": policy,
+        "ess_share": metrics["ratio/ess_share"],
+    }
 
 
 def _num_credited(folder: Path) -> int:

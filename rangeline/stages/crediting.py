@@ -14,13 +14,15 @@ from rangeline.config import PipelineConfig
 from rangeline.errors import BadInputError
 from rangeline.lineage import write_json
 from rangeline.policy.batch import TaughtRow
+from rangeline.policy.report import step_numbers, update_numbers
 from rangeline.policy.supervised import SupervisedRow
 from rangeline.policy.worker import PolicyWorker
 from rangeline.records import Advantages, BoolArray, FloatArray
 from rangeline.rewards.registry import source_facts
 from rangeline.rollout.selection import take_rollouts
 from rangeline.stages.estimator import ChosenEstimator, set_estimator
-from rangeline.stages.rewarding import RewardedShare, RewardPlan
+from rangeline.stages.reward_plan import RewardPlan
+from rangeline.stages.rewarding import RewardedShare
 from rangeline.stages.tables import (
     read_advantages,
     read_intervals,
@@ -32,12 +34,16 @@ from rangeline.stages.tables import (
     write_table,
 )
 
+STEPS_NAME = "steps.json"
+"""Where the numbers of every optimiser step of an update lie."""
+
 
 def write_share(folder: Path, share: RewardedShare) -> None:
     """Write what the reward sources said of an iteration's policy share."""
     write_rollouts(folder / "policy_rollouts.parquet", share.rollouts)
     columns: dict[str, Any] = {
         "source": share.source_N,
+        "domain": share.domain_N,
         "kept": share.kept_N,
         "trained_tokens": share.trained_tokens_N,
     }
@@ -57,36 +63,53 @@ def _column(folder: Path, name: str, default: Sequence[Any]) -> list[Any]:
     return table[name].to_pylist() if name in table.column_names else list(default)
 
 
-def _taught(folder: Path, config: PipelineConfig) -> tuple[TaughtRow, ...]:
-    """Return the texts to learn beside the policy gradient, each weighted as the advantages of its source are."""
-    ids = read_intervals(folder / "policy_intervals.parquet").prompt_id_N
-    # Texts that are learned alone have no advantages to keep step with.
-    weights = {} if source_facts(config.reward.source).is_supervised else config.reward.weights
-    source_of: dict[str, Any] = dict(zip(ids, _column(folder, "source", [""] * len(ids)), strict=True))
+def read_taught(folder: Path, config: PipelineConfig) -> tuple[TaughtRow, ...]:
+    """Return the texts to learn beside the policy gradient, each weighted and scaled as its source's advantages are.
+
+    Both terms of such a source are one objective: a factor of one alone would turn its gradient.
+    """
     path = folder / "taught.parquet"
     if not path.is_file():
         return ()
+    # Texts that are learned alone have no advantages to keep step with.
+    alone = source_facts(config.reward.source).is_supervised
+    scale = _scale_kept(folder) or 1.0
+    ids = read_intervals(folder / "policy_intervals.parquet").prompt_id_N
+    weight_of = dict(zip(ids, _weights(folder, config, len(ids)).tolist(), strict=True))
     return tuple(
         TaughtRow(
             prompt_id=row["prompt_id"],
             prompt_ids=tuple(row["prompt_ids"]),
             target_ids=tuple(row["target_ids"]),
-            weight=row["weight"] * weights.get(source_of[row["prompt_id"]], 1.0),
+            weight=row["weight"] * (1.0 if alone else scale * weight_of[row["prompt_id"]]),
         )
         for row in read_table(path).to_pylist()
     )
+
+
+def _weights(folder: Path, config: PipelineConfig, num_rollouts: int) -> FloatArray:
+    """Return the factor of each rollout's advantage: that of its source times that of its domain."""
+    sources, domains = (_column(folder, name, [""] * num_rollouts) for name in ("source", "domain"))
+    by_source, by_domain = config.reward.weights, config.reward.domain_weights
+    pairs = zip(sources, domains, strict=True)
+    return np.array([by_source.get(source, 1.0) * by_domain.get(domain, 1.0) for source, domain in pairs])
+
+
+def _scale_kept(folder: Path) -> float | None:
+    """Return what an iteration's advantages were multiplied by; None for no factor, or no advantages yet."""
+    path = folder / "credit.json"
+    if not path.is_file():
+        return None
+    kept = json.loads(path.read_text(encoding="utf-8"))["advantage/scale"]
+    return None if kept is None else float(kept)
 
 
 def _scale_factor(kind: str, before: Path, value_N: FloatArray, midpoint_N: FloatArray) -> float | None:
     """Return what advantages are multiplied by; None while nothing asks for a factor, or nothing can give one."""
     if kind == "none":
         return None
-    path = before / "credit.json"
-    if kind == "match_initial" and path.is_file():
-        kept = json.loads(path.read_text(encoding="utf-8"))["advantage/scale"]
-        if kept is not None:
-            return float(kept)
-    return matching_factor(value_N, midpoint_N)
+    kept = _scale_kept(before) if kind == "match_initial" else None
+    return kept if kept is not None else matching_factor(value_N, midpoint_N)
 
 
 def credit_share(folder: Path, config: PipelineConfig, *, before: Path, chosen: ChosenEstimator | None = None) -> bool:
@@ -103,7 +126,6 @@ def credit_share(folder: Path, config: PipelineConfig, *, before: Path, chosen: 
     """
     everything = read_intervals(folder / "policy_intervals.parquet")
     kept_N = np.array(_column(folder, "kept", [True] * len(everything)), dtype=bool)
-    source_N = np.array(_column(folder, "source", [""] * len(everything)), dtype=object)
     # What left the batch leaves its group's mean and spread as well.
     intervals = replace(everything, missing_N=everything.missing_N | ~kept_N)
     chosen = chosen or set_estimator(config.advantages)
@@ -121,12 +143,12 @@ def credit_share(folder: Path, config: PipelineConfig, *, before: Path, chosen: 
     midpoint = compute_advantages(intervals, estimator="dr_grpo", reduction="middle")
     factor = _scale_factor(config.advantages.advantage_scale, before, raw.value_N, midpoint.value_N)
     raw = scaled(raw, factor)
-    weight_N = np.array([config.reward.weights.get(name, 1.0) for name in source_N])
+    weight_N = _weights(folder, config, len(everything))
     advantages = replace(raw, value_N=np.where(raw.active_N, raw.value_N * weight_N, 0.0))
     write_advantages(folder / "advantages.parquet", advantages, midpoint=midpoint.value_N)
     facts = _facts(everything, advantages, midpoint, kept_N, (config.advantages.form, settings.reference_width))
     write_json(folder / "credit.json", {**facts, "advantage/scale": factor})
-    return bool((advantages.value_N != 0).any()) or any(row.weight != 0 for row in _taught(folder, config))
+    return bool((advantages.value_N != 0).any()) or any(row.weight != 0 for row in read_taught(folder, config))
 
 
 def _facts(
@@ -141,8 +163,9 @@ def _facts(
         "advantage/active_share": float((advantages.value_N != 0).mean()),
         "advantage/sign_flips": count_sign_flips(advantages.value_N, midpoint.value_N),
         "advantage/median_pair_weight": median_pair_weight(intervals, form=form, reference_width=width),
-        "advantage/rms": root_mean_square(advantages.value_N),
-        "advantage/midpoint_rms": root_mean_square(midpoint.value_N),
+        # Where nothing was rewarded, as where texts are learned, there are no advantages to have a size.
+        "advantage/rms": root_mean_square(advantages.value_N) if valid.any() else None,
+        "advantage/midpoint_rms": root_mean_square(midpoint.value_N) if valid.any() else None,
     }
 
 
@@ -151,9 +174,9 @@ def update_policy(folder: Path, config: PipelineConfig, plan: RewardPlan, worker
 
     One optimiser call takes the kept rollouts of all sources; with `reward.optimiser_calls: per_source` each source has
     one of its own, in order of appearance, whose numbers carry the source's name and whose normaliser counts its own
-    rollouts.
+    rollouts. What each optimiser step said is written to `steps.json`.
     """
-    taught = _taught(folder, config)
+    taught = read_taught(folder, config)
     if plan.is_supervised:
         return _teach(worker, taught)
     rollouts = read_rollouts(folder / "policy_rollouts.parquet")
@@ -167,6 +190,7 @@ def update_policy(folder: Path, config: PipelineConfig, plan: RewardPlan, worker
     separate = config.reward.optimiser_calls == "per_source" and len(names) > 1
     calls = [[i for i in rows if source[i] == name] for name in names] if separate else [rows]
     facts: dict[str, Any] = {}
+    steps: list[dict[str, Any]] = []
     skipped = True
     for call in calls:
         if not call:
@@ -185,7 +209,11 @@ def update_policy(folder: Path, config: PipelineConfig, plan: RewardPlan, worker
             continue
         skipped = False
         prefix = f"{source[call[0]]}/" if separate else ""
-        facts |= {f"{prefix}{name}": value for name, value in asdict(report).items() if name != "seconds"}
+        facts |= {f"{prefix}{name}": value for name, value in update_numbers(report).items()}
+        for item in report.by_step:
+            numbers = step_numbers(item)
+            steps.append({"step": item.step, **{f"{prefix}{name}": value for name, value in numbers.items()}})
+    write_json(folder / STEPS_NAME, steps)
     # An update that was not made has no loss; its zeros are no measurements.
     return {"skipped": True} if skipped else {**facts, "skipped": False}
 

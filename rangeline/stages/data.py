@@ -38,7 +38,8 @@ def read_prompts(path: Path) -> tuple[PromptRow, ...]:
 def generate(workspace: Workspace, config: PipelineConfig) -> None:
     """Write the problems of the configured generators and world to `data/generated`."""
     generators = [item.model_dump() for item in config.data.generators]
-    problems = [asdict(row) for row in generate_problems(generators, config.seed)] if generators else []
+    made = generate_problems(generators, config.seed, reply=config.data.reply) if generators else ()
+    problems = [asdict(row) for row in made]
     outputs: dict[Path, int | None] = {}
     settings = config.data.world
     if settings is not None:
@@ -56,6 +57,7 @@ def generate(workspace: Workspace, config: PipelineConfig) -> None:
         parameters={
             "seed": config.seed,
             "generators": generators,
+            "reply": config.data.reply,
             "world": None if settings is None else settings.model_dump(),
         },
     )

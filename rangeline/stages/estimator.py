@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 
 from rangeline.advantage_choice import Candidate, auto_reference_width, choose, standard_candidates
+from rangeline.advantages import DEFAULT_REFERENCE_WIDTH
 from rangeline.config import AdvantageConfig
 from rangeline.conformal.adaptive import BlendedCalibration, blend, join_calibration
 from rangeline.conformal.intervals import CalibrationSet, reward_intervals, weighted_cutoffs
-from rangeline.errors import ConfigError
 from rangeline.records import RewardIntervals
 from rangeline.stages.adaptation import Repair
 
@@ -59,17 +59,17 @@ def is_open(settings: AdvantageConfig) -> bool:
 
 
 def set_estimator(settings: AdvantageConfig) -> ChosenEstimator:
-    """Return settings that leave nothing open; others raise ConfigError, since only labelled rows can settle them."""
+    """Return the settings as they are; what they leave open is the paper's rule at the default width.
+
+    That is the case where no judge is asked: rewards are then points, for which ``range`` of any width is Dr.GRPO.
+    """
     estimator, width = settings.estimator, settings.reference_width
-    if estimator == "auto" or width == "auto":
-        msg = (
-            f"'estimator' and 'reference_width' must be set where nothing is labelled; got '{estimator}' and "
-            f"'{width}' (advantages). Choose them on the calibration rows first."
-        )
-        raise ConfigError(msg)
-    return ChosenEstimator(
-        settings=Candidate(estimator=estimator, reduction=settings.reduction, reference_width=width), record=None
+    chosen = Candidate(
+        estimator="range" if estimator == "auto" else estimator,
+        reduction="middle" if estimator == "auto" else settings.reduction,
+        reference_width=DEFAULT_REFERENCE_WIDTH if width == "auto" else width,
     )
+    return ChosenEstimator(settings=chosen, record=None)
 
 
 def choose_estimator(

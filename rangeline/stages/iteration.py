@@ -22,29 +22,29 @@ from rangeline.conformal.density_ratio import DensityRatio, fit_density_ratio
 from rangeline.conformal.overlap import overlap_report
 from rangeline.errors import CalibrationError
 from rangeline.lineage import MANIFEST_NAME, atomic_write, digest_file, read_manifest, write_json, write_manifest
-from rangeline.policy.checkpoint import prune
+from rangeline.policy.retention import NOTE, Retention, plan_retention
 from rangeline.policy.worker import PolicyWorker
 from rangeline.records import CoverageReport, PromptRow, RewardIntervals, RolloutSet, SamplingPlan
 from rangeline.seeds import stream
 from rangeline.stages.adaptation import Repair, bound_states, keep_repair, learn, repair_of
 from rangeline.stages.calibration import Calibration
-from rangeline.stages.crediting import credit_share, update_policy, write_share
+from rangeline.stages.completions import PAGE_NAME, TABLE_NAME, completion_numbers, write_completions
+from rangeline.stages.crediting import STEPS_NAME, credit_share, update_policy, write_share
 from rangeline.stages.estimator import ChosenEstimator
 from rangeline.stages.iteration_metrics import MEASURED, gather_metrics
 from rangeline.stages.judging import Judge, judge_all, plan_of, verify_rollouts
 from rangeline.stages.known import Known
 from rangeline.stages.overlap import OVERLAP_NAME, apply_rules, write_unweighted
 from rangeline.stages.progress import Progress, silent
+from rangeline.stages.reward_plan import RewardPlan, plan_rewards
 from rangeline.stages.rewarding import (
     Draw,
     RewardContext,
     RewardModels,
-    RewardPlan,
     draw_nothing_for,
-    plan_rewards,
     reward_share,
 )
-from rangeline.stages.run import RunFolder
+from rangeline.stages.run import RunFolder, retention_of
 from rangeline.stages.scorers import SCORERS
 from rangeline.stages.tables import (
     read_intervals,
@@ -113,7 +113,7 @@ class Iteration:
         if plan.needs_judge:
             chosen["ratio"] = pick(self.known.pool(self.workspace, "ratio"), train.ratio_prompts, purpose="order/ratio")
         if train.labelled_prompts:
-            labelled = self.known.pool(self.workspace, "warmup")
+            labelled = plan.usable(self.known.pool(self.workspace, "warmup"), "warmup")
             chosen["policy"] += pick(labelled, train.labelled_prompts, purpose="order/labelled")
         return chosen
 
@@ -272,9 +272,12 @@ class Iteration:
     ) -> tuple[RolloutSet, dict[str, PromptRow]] | None:
         """Draw a source's prompts beyond those of the iteration, in an order of their own; None once none is left."""
         drawn = set(self._by_id("policy"))
+        # Labelled prompts that are mixed in have a pool, and perhaps a source, of their own.
+        mixed = ["warmup"] if self.config.train.labelled_prompts else []
         rows = [
             row
-            for row in self.plan.usable(self.known.pool(self.workspace, self.plan.pool))
+            for pool in (self.plan.pool, *mixed)
+            for row in self.plan.usable(self.known.pool(self.workspace, pool), pool)
             if row.prompt_id not in drawn and self.plan.source_of(row) == source
         ]
         order = stream(self.config.seed, "order/refill", self.number).permutation(len(rows))
@@ -360,18 +363,45 @@ class Iteration:
         train = self.config.train
         return self.number % train.checkpoint_every == 0 or self.number == train.iterations
 
+    def save(self, worker: PolicyWorker) -> None:
+        """Write this iteration's checkpoint."""
+        state = {"iteration": self.number, "run": self.run.name, **self._reward_digest()}
+        worker.save(self.run.checkpoint(self.number), state)
+
     def close(self, worker: PolicyWorker) -> None:
         """Write the checkpoint where one is due, the metrics, then the manifest that closes the iteration."""
         # What an interrupted sitting left of this iteration says nothing of this one's checkpoint.
-        (self.folder / "checkpoint.json").unlink(missing_ok=True)
+        for name in ("checkpoint.json", NOTE):
+            (self.folder / name).unlink(missing_ok=True)
         if self.is_saved:
             checkpoint = self.run.checkpoint(self.number)
-            worker.save(checkpoint, {"iteration": self.number, "run": self.run.name, **self._reward_digest()})
+            self.save(worker)
             atomic_write(self.folder / "checkpoint.json", (checkpoint / "COMPLETE").read_bytes())
-        write_json(self.folder / "metrics.json", gather_metrics(self.folder, self.shares))
-        self._close()
+        write_completions(self.folder, self._policy_prompts(), title=f"{self.run.name}, iteration {self.number}")
+        measured = completion_numbers(self.folder, before=self.run.iteration(self.number - 1))
+        write_json(self.folder / "metrics.json", {**gather_metrics(self.folder, self.shares), **measured})
         if self.is_saved:
-            prune(self.run.root / "checkpoints", keep_last=self.config.train.keep_checkpoints)
+            write_json(self.folder / NOTE, self._retention().to_json())
+        self._close()
+
+    def _retention(self) -> Retention:
+        """Say which checkpoints stay now that this one is there."""
+        train = self.config.train
+        metric = None if train.keep_best == "none" else train.keep_best
+        if metric == "auto":
+            metric = "evaluation/accuracy" if train.evaluate_every else "train/accuracy"
+        return plan_retention(
+            retention_of(self.run, self.number - 1),
+            self.number,
+            keep_last=train.keep_checkpoints,
+            metric=metric,
+            value=None if metric is None else self.metrics().get(metric),
+        )
+
+    def _policy_prompts(self) -> dict[str, PromptRow]:
+        """Return every prompt that the policy share may hold, refills included."""
+        pools = [self.plan.pool, *(["warmup"] if self.config.train.labelled_prompts else [])]
+        return {row.prompt_id: row for name in pools for row in self.known.pool(self.workspace, name)}
 
     def _reward_digest(self) -> dict[str, str]:
         path = self.folder / "reward_state.json"
@@ -386,14 +416,15 @@ class Iteration:
         judged = self.plan.needs_judge
         names = [f"{share}_rollouts.parquet" for share in self.shares]
         names += ["policy_intervals.parquet", "advantages.parquet", "audit_coverage.parquet"]
-        names += ["credit.json", "update.json", "metrics.json"]
+        names += ["credit.json", "update.json", "metrics.json", TABLE_NAME, PAGE_NAME]
         if judged:
             names += [f"{share}_judgments.parquet" for share in SHARES]
             names += ["audit_intervals.parquet", "ratio.json", OVERLAP_NAME, "coverage.json"]
         # The gate is the pipeline's; not every iteration recalibrates, is evaluated, ends with a checkpoint, or has a
         # source that keeps a state.
-        optional = ["checkpoint.json", "gate.json", "monitor.json", "recalibration.parquet", *MEASURED]
+        optional = ["checkpoint.json", NOTE, "gate.json", "monitor.json", "recalibration.parquet", *MEASURED]
         optional += ["reward.json", "reward_state.json", "taught.parquet", "adaptation.json", "choice.json", JUDGED]
+        optional += [STEPS_NAME]
         names += [name for name in optional if (self.folder / name).is_file()]
         facts: dict[str, Any] = {"run": self.run.name, "iteration": self.number}
         if judged:
@@ -420,3 +451,8 @@ class Iteration:
     def metrics(self) -> dict[str, Any]:
         """Return the iteration's numbers; None where a number is not defined."""
         return dict(json.loads((self.folder / "metrics.json").read_text(encoding="utf-8")))
+
+    def steps(self) -> list[dict[str, float]]:
+        """Return the numbers of each optimiser step of the update; none where texts alone were learned."""
+        path = self.folder / STEPS_NAME
+        return list(json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else []

@@ -17,7 +17,7 @@ from rangeline.rewards.reference_probability import (
     reference_intervals,
 )
 from rangeline.rewards.source import assemble_intervals
-from rangeline.rewards.splice import Spliced, answer_start, encode_reference, reference_lead, splice
+from rangeline.rewards.splice import Spliced, answer_start, encode_reference, has_reasoning, reference_lead, splice
 from rangeline.rewards.spread_filter import FilterState, advance, group_spreads, kept_rows, observe
 from rangeline.rewards.verifree import verifree_intervals
 from rangeline.rollout.selection import join_rollouts
@@ -70,7 +70,7 @@ def _cut(context: RewardContext) -> _Parts:
         row, completion = context.rows[prompt_id], rollouts.completion_N[i]
         extraction = get_suite(row.suite).extract(completion, row, truncated=rollouts.finish_reason_N[i] == "length")
         start = answer_start(completion, extraction.value) if extraction.value is not None else None
-        if start is None or not completion[:start].strip():
+        if start is None or not has_reasoning(completion, start):
             spliced.append(())
             continue
         ids = rollouts.token_ids_N[i]

@@ -13,101 +13,18 @@ from typing import Any, Protocol
 import numpy as np
 
 from rangeline.config import PipelineConfig
-from rangeline.errors import ConfigError, PoolError
+from rangeline.errors import ConfigError
 from rangeline.judge.option_scorer import OptionScorer
 from rangeline.policy.batch import TaughtRow
 from rangeline.policy.worker import PolicyWorker
 from rangeline.records import BoolArray, PromptRow, RewardIntervals, RolloutSet
-from rangeline.rewards.registry import source_facts, stages_needed
 from rangeline.rewards.source import assemble_intervals, take_intervals
 from rangeline.rollout.pretrained import load_pretrained
 from rangeline.rollout.selection import join_rollouts, take_rollouts
 from rangeline.stages.judging import FrozenJudge, Verdicts, open_judge, verify_rollouts
 from rangeline.stages.progress import Progress, silent
+from rangeline.stages.reward_plan import RewardPlan
 from rangeline.stages.workspace import Workspace, model_cache
-
-
-@dataclass(frozen=True, slots=True)
-class RewardPlan:
-    """Which source scores which prompt, and from which pool the policy share is drawn."""
-
-    source: str
-    labelled_source: str | None
-    """Source of the labelled prompts that are mixed in; None where none are."""
-    domains: Mapping[str, str]
-    pool: str
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Every source that may be asked."""
-        labelled = [] if self.labelled_source is None else [self.labelled_source]
-        return tuple(dict.fromkeys([self.source, *labelled, *self.domains.values()]))
-
-    @property
-    def needs_judge(self) -> bool:
-        """True where some source needs judgment states; only then is coverage measured."""
-        return any(source_facts(name).needs_judge for name in self.names)
-
-    @property
-    def is_supervised(self) -> bool:
-        """True where texts are learned and nothing is rewarded."""
-        return source_facts(self.source).is_supervised
-
-    @property
-    def stages(self) -> tuple[str, ...]:
-        """Versioned stages that must be made before training."""
-        return stages_needed(self.names)
-
-    def source_of(self, row: PromptRow) -> str:
-        """Return the source of one prompt."""
-        if row.domain in self.domains:
-            return self.domains[row.domain]
-        return self.source if self.labelled_source is None or row.reference is None else self.labelled_source
-
-    def usable(self, rows: Sequence[PromptRow]) -> tuple[PromptRow, ...]:
-        """Return the prompts that their source can score: where it needs a reference, the labelled ones.
-
-        Raises
-        ------
-        PoolError
-            When there is none.
-        """
-        kept = tuple(r for r in rows if r.reference is not None or not source_facts(self.source_of(r)).needs_references)
-        if not kept:
-            msg = (
-                f"Pool '{self.pool}' must hold prompts with a reference for reward source '{self.source}'; got none of "
-                f"{len(rows)}. Set reward.prompts=warmup to train on labelled prompts, or choose another source."
-            )
-            raise PoolError(msg)
-        return kept
-
-
-def plan_rewards(config: PipelineConfig) -> RewardPlan:
-    """Return who scores what, from the settings.
-
-    Raises
-    ------
-    ConfigError
-        When the settings do not go together.
-    """
-    reward, mixed = config.reward, config.train.labelled_prompts
-    needs_references = source_facts(reward.source).needs_references
-    pool = ("warmup" if needs_references else "policy") if reward.prompts == "auto" else reward.prompts
-    if mixed and pool == "warmup":
-        msg = (
-            f"'train.labelled_prompts' must be 0 where the policy share is drawn from labelled prompts; got {mixed} "
-            f"(reward.source '{reward.source}', reward.prompts '{reward.prompts}'). Set one of the two."
-        )
-        raise ConfigError(msg)
-    if reward.source == "trapo" and not mixed:
-        msg = "'train.labelled_prompts' must be positive for reward source 'trapo'; got 0. Set how many it compares to."
-        raise ConfigError(msg)
-    labelled = reward.labelled_source if mixed and reward.source != "trapo" else None
-    plan = RewardPlan(reward.source, labelled, dict(reward.domains), pool)
-    if len(plan.names) > 1 and (odd := [name for name in plan.names if source_facts(name).is_supervised]):
-        msg = f"Reward source '{odd[0]}' must stand alone, since it samples otherwise; got {', '.join(plan.names)}."
-        raise ConfigError(msg)
-    return plan
 
 
 class RewardModels:
@@ -261,6 +178,7 @@ class RewardedShare:
     rollouts: RolloutSet
     intervals: RewardIntervals
     source_N: tuple[str, ...]
+    domain_N: tuple[str, ...]
     kept_N: BoolArray
     trained_tokens_N: tuple[int, ...]
     taught: tuple[TaughtRow, ...]
@@ -304,6 +222,7 @@ def reward_share(
     kept: dict[int, bool] = {}
     trained: dict[int, int] = {}
     taught: list[TaughtRow] = []
+    rows = dict(context.rows)
     source_N = list(owner_N)
     names = list(dict.fromkeys(owner_N))
     for name in names:
@@ -321,6 +240,7 @@ def reward_share(
             if scored.trained_tokens_N is not None:
                 trained[row] = scored.trained_tokens_N[i]
         taught += scored.taught
+        rows |= scored.rows
         if scored.state:
             new_states[name] = dict(scored.state)
         prefix = f"{name}/" if len(names) > 1 else ""
@@ -330,6 +250,7 @@ def reward_share(
         rollouts=whole,
         intervals=assemble_intervals(whole.prompt_id_N, parts),
         source_N=tuple(source_N),
+        domain_N=tuple(rows[prompt_id].domain for prompt_id in whole.prompt_id_N),
         kept_N=np.array([kept[i] for i in range(len(whole))], dtype=bool),
         trained_tokens_N=tuple(trained.get(i, len(ids)) for i, ids in enumerate(whole.token_ids_N)),
         taught=tuple(taught),

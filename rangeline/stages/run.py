@@ -10,17 +10,30 @@ from pathlib import Path
 from typing import Any
 
 from rangeline.config import PipelineConfig
-from rangeline.errors import CalibrationError, CheckpointError, ConfigError
+from rangeline.errors import CalibrationError, CheckpointError, ConfigError, LineageError
 from rangeline.lineage import MANIFEST_NAME, digest_file, digest_json, read_manifest, write_json
-from rangeline.policy.checkpoint import is_complete
+from rangeline.policy.checkpoint import MARKER, is_complete, verify_checkpoint
+from rangeline.policy.retention import NOTE, Retention
 from rangeline.rollout.pretrained import resolve_dtype
-from rangeline.stages.rewarding import plan_rewards
+from rangeline.stages.reward_plan import plan_rewards
 from rangeline.stages.workspace import Workspace
 
 # These say how long or how strictly a run goes on, not what an iteration computes: a run may be resumed with others.
 _FREE_TRAIN_SETTINGS = frozenset(
-    {"iterations", "on_alarm", "keep_checkpoints", "max_silent_iterations", "checkpoint_every", "evaluate_every"}
+    {
+        "iterations",
+        "on_alarm",
+        "keep_checkpoints",
+        "keep_best",
+        "max_silent_iterations",
+        "checkpoint_every",
+        "evaluate_every",
+    }
 )
+_LOOK_BACK = 20
+"""Iterations whose audits the choice of an estimator reads; a recalibration reads fewer."""
+STOPPED = "stopped.json"
+"""Names the checkpoint that a run made because it was asked to stop."""
 _FREE_SECTIONS = frozenset({"coverage", "overlap", "evaluate"})
 
 
@@ -113,7 +126,7 @@ def open_run(workspace: Workspace, config: PipelineConfig, name: str | None) -> 
             raise ConfigError(msg)
     else:
         write_json(path, {"name": folder.name, "identity": identity, "config": config.model_dump(mode="json")})
-    done, passed_over = last_complete(folder)
+    done, passed_over = last_complete(folder, thorough=True, back=max(config.intervals.adapt_window, _LOOK_BACK))
     return OpenedRun(folder, done, passed_over)
 
 
@@ -137,27 +150,69 @@ def read_run(folder: RunFolder) -> dict[str, Any]:
         raise ConfigError(msg) from error
 
 
-def last_complete(folder: RunFolder) -> tuple[int, tuple[str, ...]]:
-    """Return the number of the last usable iteration (0 for none) and what newer remains were passed over."""
-    passed_over = []
+def last_complete(folder: RunFolder, *, thorough: bool = False, back: int = 0) -> tuple[int, tuple[str, ...]]:
+    """Return the number of the last usable iteration (0 for none) and what newer remains were passed over.
+
+    Parameters
+    ----------
+    folder
+        The run.
+    thorough
+        Compare every file of a checkpoint, and every artifact that going on from it reads, with its recorded sha256:
+        equal sizes do not make equal bytes. For whoever goes on from it.
+    back
+        Iterations before a checkpoint's own whose artifacts are compared too.
+    """
+    passed_over: list[str] = []
     # A stopped writer leaves names such as 000003.partial-41, which are no checkpoints.
     names = (item.name for item in (folder.root / "checkpoints").glob("[0-9]*"))
     numbers = sorted((int(name) for name in names if name.isdigit()), reverse=True)
     for number in numbers:
-        if not is_complete(folder.checkpoint(number)):
-            passed_over.append(f"checkpoint {number}: not complete")
-        elif not (folder.iteration(number) / MANIFEST_NAME).is_file():
-            passed_over.append(f"checkpoint {number}: its iteration has no manifest")
-        elif not _marker_matches(folder, number):
-            passed_over.append(f"checkpoint {number}: not the one that its manifest names")
-        else:
+        reason = _why_unusable(folder, number) or (_why_damaged(folder, number, back) if thorough else None)
+        if reason is None:
             return number, tuple(passed_over)
+        passed_over.append(f"checkpoint {number}: {reason}")
     return 0, tuple(passed_over)
 
 
+def _why_unusable(folder: RunFolder, number: int) -> str | None:
+    if not is_complete(folder.checkpoint(number)):
+        return "not complete"
+    if not (folder.iteration(number) / MANIFEST_NAME).is_file():
+        return "its iteration has no manifest"
+    return None if _marker_matches(folder, number) else "not the one that its manifest names"
+
+
+def _why_damaged(folder: RunFolder, number: int, back: int) -> str | None:
+    try:
+        verify_checkpoint(folder.checkpoint(number))
+        for earlier in range(number, max(0, number - back - 1), -1):
+            place = folder.iteration(earlier)
+            for ref in read_manifest(place / MANIFEST_NAME).outputs:
+                path = place / Path(ref.path).name
+                if not path.is_file() or digest_file(path) != ref.sha256:
+                    return f"'{path}' is not what the manifest of iteration {earlier} names"
+    except (CheckpointError, LineageError) as error:
+        return str(error)
+    return None
+
+
 def _marker_matches(folder: RunFolder, number: int) -> bool:
-    copy = folder.iteration(number) / "checkpoint.json"
-    return copy.is_file() and digest_file(copy) == digest_file(folder.checkpoint(number) / "COMPLETE")
+    digest = digest_file(folder.checkpoint(number) / MARKER)
+    copy, stopped = folder.iteration(number) / "checkpoint.json", folder.root / STOPPED
+    if copy.is_file():
+        return digest_file(copy) == digest
+    # Made because the run was asked to stop where no checkpoint was due: its iteration's manifest is as if it were not.
+    return stopped.is_file() and f'"{digest}"' in stopped.read_text(encoding="utf-8")
+
+
+def retention_of(folder: RunFolder, number: int) -> Retention:
+    """Return what the newest saved iteration, up to a number, says of the checkpoints that are kept."""
+    for earlier in range(number, 0, -1):
+        path = folder.iteration(earlier) / NOTE
+        if path.is_file():
+            return Retention.from_json(json.loads(path.read_text(encoding="utf-8")))
+    return Retention()
 
 
 def resolve_checkpoint(workspace: Workspace, name: str) -> Path:

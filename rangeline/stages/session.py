@@ -11,9 +11,9 @@ from typing import Self
 from rangeline.config import PipelineConfig
 from rangeline.conformal.coverage import AlarmState
 from rangeline.conformal.intervals import require_calibration_rows
-from rangeline.errors import CalibrationError, ConfigError, NoSignalError, NothingKeptError
+from rangeline.errors import CalibrationError, NoSignalError, NothingKeptError
+from rangeline.full_disk import FullDiskTold
 from rangeline.lineage import deferred_sync, sync_disks, write_json
-from rangeline.policy.checkpoint import prune
 from rangeline.policy.supervised import SupervisedRow
 from rangeline.records import CoverageReport
 from rangeline.stages.adaptation import audited_rows
@@ -29,13 +29,14 @@ from rangeline.stages.estimator import (
 )
 from rangeline.stages.evaluation import reference_probabilities, reference_rows
 from rangeline.stages.iteration import Iteration
-from rangeline.stages.iteration_metrics import MEASURED
 from rangeline.stages.judging import open_judge
 from rangeline.stages.known import Known
 from rangeline.stages.oracle import observe
 from rangeline.stages.progress import Progress, silent
-from rangeline.stages.rewarding import RewardModels, plan_rewards
+from rangeline.stages.reward_plan import plan_rewards
+from rangeline.stages.rewarding import RewardModels
 from rangeline.stages.run import OpenedRun, open_run
+from rangeline.stages.sittings import clear_remains, retire, save_stop, write_sitting
 from rangeline.stages.tables import read_judgments, write_table
 from rangeline.stages.warmup import load_worker
 from rangeline.stages.watch import watch
@@ -82,17 +83,15 @@ class TrainingSession:
             self.labelled = LabelledRows(
                 source=source_rows(workspace, self.calibration), calibration=self.calibration.calibration
             )
-        elif is_open(config.advantages):
-            msg = (
-                "'advantages.estimator' and 'advantages.reference_width' must be set where no judge is asked; got "
-                f"'auto' (reward.source '{self.plan.source}'). Only labelled, judged rollouts can choose them."
-            )
-            raise ConfigError(msg)
         # Says at once where no prompt could be scored.
-        self.plan.usable(self._known.pool(workspace, self.plan.pool))
+        for pool in (self.plan.pool, *(["warmup"] if config.train.labelled_prompts else [])):
+            self.plan.usable(self._known.pool(workspace, pool), pool)
         self.opened: OpenedRun = open_run(workspace, config, run)
+        self.pinned: frozenset[str] = frozenset()
+        """Names of checkpoints that somebody refers to: retention leaves them alone."""
         if self.plan.needs_judge:
             self._restore_calibration()
+        clear_remains(self.opened, config.train.iterations)
 
     @property
     def calibration(self) -> Calibration:
@@ -114,7 +113,9 @@ class TrainingSession:
         if self.opened.done:
             self.worker.restore(self.opened.folder.checkpoint(self.opened.done))
             # A sitting that was killed before it pruned left one checkpoint too many.
-            prune(self.opened.folder.root / "checkpoints", keep_last=self.config.train.keep_checkpoints)
+            retire(self.opened.folder, self.opened.done, self.pinned)
+        if self.remaining:
+            write_sitting(self.workspace, self.opened, self.config.train.iterations)
         self.models = RewardModels(self.workspace, self.config, self.worker)
         if self.plan.needs_judge:
             trust = self.config.policy.trust_remote_code
@@ -147,8 +148,14 @@ class TrainingSession:
         """
         start = time.monotonic()
         lasting = self.config.train.checkpoint_every == 1
+        run = self.opened.folder
+        told = FullDiskTold(
+            run.root,
+            f"run '{run.name}' ('{name.removesuffix('_s')}')",
+            "Every complete checkpoint is as it was: make room, and the same command goes on from the last one.",
+        )
         try:
-            with nullcontext() if lasting else deferred_sync():
+            with told, nullcontext() if lasting else deferred_sync():
                 yield
         finally:
             self.timings[name] = self.timings.get(name, 0.0) + time.monotonic() - start
@@ -208,14 +215,11 @@ class TrainingSession:
         return fresh_calibration(self.calibration, judged, self.config.intervals.alpha)
 
     def _restore_calibration(self) -> None:
-        """Go back to the newest recalibration of a resumed run, and drop what iterations left that are made anew."""
+        """Go back to the newest recalibration of a resumed run."""
         for number in range(self.opened.done, 0, -1):
             if (self.iteration(number).folder / "recalibration.parquet").is_file():
                 self._calibration = self._fresh(number)
                 break
-        for number in range(self.opened.done + 1, self.config.train.iterations + 1):
-            for name in ("recalibration.parquet", *MEASURED):
-                (self.iteration(number).folder / name).unlink(missing_ok=True)
 
     def update(self, number: int) -> None:
         """Step 5: advantages, policy update, measurements, checkpoint where one is due, manifest.
@@ -247,8 +251,16 @@ class TrainingSession:
             self._measure(iteration)
         with self.timed("save_s"):
             iteration.close(self.worker)
+            if iteration.is_saved:
+                retire(self.opened.folder, number, self.pinned)
             if iteration.is_saved and self.config.train.checkpoint_every > 1:
                 sync_disks()
+
+    def stop(self, number: int) -> None:
+        """Make the last iteration one that the run can go on from, where no checkpoint was due."""
+        with self.timed("save_s"):
+            if not self.iteration(number).is_saved:
+                save_stop(self.iteration(number), self.worker)
 
     def _measure(self, iteration: Iteration) -> None:
         """Look at what was done, after the update, so that nothing seen here can reach it."""
@@ -275,7 +287,7 @@ class TrainingSession:
     def _choose(self, number: int) -> ChosenEstimator:
         """Settle what the settings leave open, on audits before this iteration and the first policy's rollouts."""
         settings = self.config.advantages
-        if not is_open(settings):
+        if not (self.plan.needs_judge and is_open(settings)):
             return set_estimator(settings)
         recent = range(max(1, number - RECENT_ITERATIONS), number)
         return choose_estimator(

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,9 @@ import pyarrow.parquet as pq
 from rangeline.errors import DataContractError
 from rangeline.lineage import atomic_path
 from rangeline.records import Advantages, FloatArray, JudgmentTable, RewardIntervals, RolloutSet
+
+_REMEMBERED_BYTES = 1 << 20
+"""Larger files are read each time: the tables of one iteration are asked for by several stages, and mostly small."""
 
 
 def write_table(path: Path, columns: Mapping[str, Any], *, about: Mapping[str, str] | None = None) -> None:
@@ -32,15 +36,29 @@ def read_table(path: Path) -> pa.Table:
         When it is absent or no whole Parquet file.
     """
     try:
-        # A file, not a data set: a folder of that name is no table, and looking for one takes time.
-        with pq.ParquetFile(path) as file:
-            return file.read(use_threads=False)
+        stat = path.stat()
+        if stat.st_size > _REMEMBERED_BYTES:
+            return _read(path)
+        return _remembered(path, (stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns))
     except FileNotFoundError as error:
         msg = f"Table '{path}' must exist; got no such file. Run the stage that writes it."
         raise DataContractError(msg) from error
     except (pa.ArrowInvalid, OSError) as error:
         msg = f"Table '{path}' must be a Parquet file; got {error}. Restore it, or make it again."
         raise DataContractError(msg) from error
+
+
+def _read(path: Path) -> pa.Table:
+    # A file, not a data set: a folder of that name is no table, and looking for one takes time.
+    with pq.ParquetFile(path) as file:
+        return file.read(use_threads=False)
+
+
+@lru_cache(maxsize=64)
+def _remembered(path: Path, identity: tuple[int, ...]) -> pa.Table:
+    """Read a small file once as long as it is the same file; a table cannot be changed, so it can be shared."""
+    del identity
+    return _read(path)
 
 
 def about(table: pa.Table, name: str) -> str:

@@ -13,7 +13,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, cast
 
-from rangeline.config import PipelineConfig, WorldConfig
+from rangeline.config import PipelineConfig, ScheduleConfig, WorldConfig
 from rangeline.errors import ConfigError, PoolError
 from rangeline.lineage import MANIFEST_NAME, digest_json, write_json, write_manifest
 from rangeline.policy.supervised import ChoiceRow, SupervisedReport, SupervisedRow
@@ -49,21 +49,35 @@ _LAST_RATE = 0.02
 
 def load_worker(config: PipelineConfig, name: str, *, learning_rate: float | None = None) -> PolicyWorker:
     """Load a policy by name or folder, ready to sample and to be updated."""
-    objective, policy = config.objective, config.policy
-    precision = resolve_dtype(policy.precision)
+    policy = config.policy
     return PolicyWorker.load(
         name,
-        settings=UpdateSettings(
-            **objective.model_dump(exclude={"learning_rate"}),
-            learning_rate=learning_rate or objective.learning_rate,
-            temperature=config.sampling.temperature,
-            mixed_precision="bf16" if precision == "bfloat16" else "no",
-        ),
+        settings=update_settings(config, learning_rate=learning_rate),
         sampler_dtype=cast(SamplerDtype, resolve_dtype(policy.sampler_dtype)),
         prompts_per_batch=policy.prompts_per_batch,
         trust_remote_code=policy.trust_remote_code,
         cache_dir=model_cache(),
         seed=config.seed,
+    )
+
+
+def update_settings(config: PipelineConfig, *, learning_rate: float | None = None) -> UpdateSettings:
+    """Return how the policy is updated; a learning rate of one's own is constant, for the schedule is the run's."""
+    objective = config.objective
+    schedule, mismatch = objective.schedule, objective.mismatch
+    if learning_rate is not None:
+        schedule = ScheduleConfig()
+    return UpdateSettings(
+        **objective.model_dump(exclude={"learning_rate", "schedule", "mismatch"}),
+        learning_rate=objective.learning_rate if learning_rate is None else learning_rate,
+        schedule=schedule.kind,
+        warmup_steps=schedule.warmup_steps,
+        schedule_steps=schedule.steps,
+        correction=mismatch.correction,
+        correction_cap=mismatch.cap,
+        max_mismatch=mismatch.limit,
+        temperature=config.sampling.temperature,
+        mixed_precision="bf16" if resolve_dtype(config.policy.precision) == "bfloat16" else "no",
     )
 
 

@@ -192,27 +192,34 @@ def choose_workspace(
         For an unknown or wrong setting, or a data file that does not exist.
     """
     base = read_settings(root / "params.yaml")
-    values = merge(base, read_settings(config_file)) if config_file else dict(base)
+    alone = merge(base, read_settings(config_file)) if config_file else dict(base)
+    over: dict[str, Any] = {}
     if policy := environ.get("RANGELINE_POLICY"):
-        values = merge(values, {"policy": {"model": policy}})
+        over = {"policy": {"model": policy}}
     for text in assignments:
-        values = merge(values, parse_assignment(text))
+        over = merge(over, parse_assignment(text))
     source = str(config_file or root / "params.yaml")
-    config = build_config(values, source=source)
-    own = build_config(base, source=str(root / "params.yaml"))
-    if all(getattr(config, name) == getattr(own, name) for name in VERSIONED_SECTIONS):
+    config = build_config(merge(alone, over), source=source)
+    if _same_data(config, build_config(base, source=str(root / "params.yaml"))):
         return Workspace(root.resolve()), config
+    # What no data stage reads is of this command alone: it changes neither the workspace nor its params.yaml.
+    values = merge(alone, {key: value for key, value in over.items() if key in VERSIONED_SECTIONS})
     name = config_file.stem if config_file else "set"
-    if assignments or policy:
-        # The file alone does not say which settings these are: another --set is another workspace.
+    if not _same_data(config, build_config(alone, source=source)):
+        # The file alone does not say which data these are: another --set of them is another workspace.
         name = f"{name}-{digest_json(values)[:8]}"
     if not name.strip("."):
         msg = f"Settings file must have a name to call its workspace by; got '{config_file}'. Rename it."
         raise ConfigError(msg)
     workspace = Workspace((root / "workspaces" / name).resolve())
     beside = (config_file.parent if config_file else root, root, PROJECT_HOME)
-    config = fill_workspace(workspace, values, beside)
-    return workspace, config
+    filled = fill_workspace(workspace, values, beside)
+    free = {key: value for key, value in over.items() if key not in VERSIONED_SECTIONS}
+    return workspace, build_config(merge(filled.model_dump(mode="json"), free), source=source)
+
+
+def _same_data(one: PipelineConfig, other: PipelineConfig) -> bool:
+    return all(getattr(one, name) == getattr(other, name) for name in VERSIONED_SECTIONS)
 
 
 def find_file(name: str, folders: Sequence[Path]) -> Path:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 from rangeline.errors import ConfigError
+from rangeline.records import PromptRow
 from rangeline.suites.base import Suite
 from rangeline.suites.candidate_choice import CandidateChoice
 from rangeline.suites.competition_math import CompetitionMath
@@ -16,7 +17,7 @@ from rangeline.suites.free_form import FreeForm
 from rangeline.suites.grade_school_math import GradeSchoolMath
 from rangeline.suites.multiple_choice import MultipleChoice
 from rangeline.suites.open_ended import OpenEnded
-from rangeline.suites.reasoning_gym import ReasoningGym
+from rangeline.suites.reasoning_gym import ReasoningGym, is_numeric
 
 _FACTORIES: Mapping[str, Callable[[], Suite]] = MappingProxyType(
     {
@@ -55,3 +56,18 @@ def get_suite(name: str) -> Suite:
         msg = f"'suite' must be one of {', '.join(suite_names())}; got '{name}'. {hint}"
         raise ConfigError(msg)
     return _FACTORIES[name]()
+
+
+def asks_for_answer_alone(row: PromptRow) -> bool:
+    """Say whether a row's suite asks for an answer and nothing before it; a prompt that is a chat asks for itself.
+
+    Examples
+    --------
+    >>> asks_for_answer_alone(PromptRow(prompt_id="p", prompt="3 + 4", suite="reasoning_gym"))
+    True
+    >>> asks_for_answer_alone(PromptRow(prompt_id="p", prompt="3 + 4", suite="grade_school_math"))
+    False
+    """
+    if not isinstance(row.prompt, str):
+        return False
+    return row.suite == CandidateChoice.name or (row.suite == ReasoningGym.name and is_numeric(row))

@@ -7,6 +7,7 @@ import pytest
 from flows.common import TrainRequest
 from flows.run_nightly import request_of
 from flows.train_policy import train
+from rangeline.config import PipelineConfig
 from rangeline.evaluation.report_text import DASH
 from rangeline.reward_config import RewardConfig
 from rangeline.stages.reporting import write_report
@@ -47,6 +48,22 @@ def test_tracking_holds_no_coverage(voted):
     assert {"checkpoint", "manifest", "pools"} == set(found["reference"])
 
 
+def test_tracking_holds_every_step_and_the_completions(voted):
+    """Numbers of optimiser steps are tracked by step over the run, and each iteration keeps its completions."""
+    root, result = voted
+    tracker = Tracker.open(root)
+    run_id = tracker.find_version(POLICY_MODEL, result["version"])["run_id"]
+    written = []
+    for number in (1, 2):
+        written += json.loads((root / "runs" / "voted" / "iterations" / f"{number:06}" / "steps.json").read_text())
+    for name in ("loss", "grad_norm_clipped", "learning_rate"):
+        found = tracker.client.get_metric_history(run_id, f"step/{name}")
+        expected = [(row["step"], row[name]) for row in written]
+        assert expected == sorted((item.step, item.value) for item in found)
+    child = tracker.find_run("rangeline.iteration", f"{run_id}-1")
+    assert {"completions.parquet", "completions.html"} <= {item.path for item in tracker.client.list_artifacts(child)}
+
+
 def test_report_says_it_in_words(voted):
     """The page tells that coverage is unknown and why; transcripts show rewards without judgment states."""
     root, _ = voted
@@ -57,6 +74,14 @@ def test_report_says_it_in_words(voted):
     assert DASH == dict(table)["coverage"]
     statuses = {row["status"] for row in json.loads((page.parent / "report.json").read_text())["iterations"]}
     assert {"not_measured"} == statuses
+
+
+def test_a_request_carries_every_setting_that_training_reads():
+    """No section of the form is left at its default where the workspace's settings say otherwise."""
+    over = {"overlap": {"ess_share": {"limit": 0.7}}, "reward": {"source": "majority"}, "coverage": {"min_rows": 3}}
+    config = PipelineConfig.model_validate({**over, "train": {"iterations": 9}, "objective": {"clip_low": 0.1}})
+    request = request_of("w", config, None)
+    assert config == request.over(PipelineConfig())
 
 
 def test_source_is_a_field_of_the_form():

@@ -87,8 +87,9 @@ def test_cut_off_rollouts_are_missing_and_never_zero(policy, name):
 def test_no_well_formed_rollout_is_no_signal(policy):
     """A group in which nobody reasons earns 0 alike: no advantage, and no text to learn."""
     for name in ("reference_probability", "verifree"):
-        _, scored = _score(name, policy, [("p", "no"), ("p", ""), ("p", "7")])
-        assert [0.0] * 3 == scored.intervals.center_N.tolist()
+        completions = [("p", "no"), ("p", ""), ("p", "7"), ("p", "#### 7"), ("p", " \n**Answer:** #### 7")]
+        _, scored = _score(name, policy, completions)
+        assert [0.0] * 5 == scored.intervals.center_N.tolist()
         assert not compute_advantages(scored.intervals, estimator="dr_grpo").value_N.any()
         assert () == scored.taught
 

@@ -77,7 +77,7 @@ def test_rlpr_loss_is_the_papers(case):
         ("five\n#### ", "12"),
         ("five and seven\n#### ", "12"),
     ]
-    for i, part in enumerate([*parts, ("#### ", "12")]):
+    for i, part in enumerate([*parts, None]):
         if part is None:
             rewards.append(0.0)
             continue
@@ -106,7 +106,7 @@ def test_verifree_loss_is_the_methods(case):
     """RLOO on R over the reasoning, plus R times the reference's log-likelihood, equals ours to 1e-5."""
     worker, context, model = case
     cut = [("so 3 and 4\n#### ", "7"), ("hm\n#### ", "7"), None, ("five\n#### ", "12"), ("five and seven\n#### ", "12")]
-    cut.append(("#### ", "12"))
+    cut.append(None)  # a mark alone is no reasoning
     likelihood, pieces = [], []
     for i, part in enumerate(cut):
         prompt = list(context.rollouts.prompt_token_ids_N[i])

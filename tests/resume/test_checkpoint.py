@@ -17,11 +17,11 @@ from rangeline.policy.checkpoint import (
     is_complete,
     latest_complete,
     load_checkpoint,
-    prune,
     read_state,
     save_checkpoint,
     verify_checkpoint,
 )
+from rangeline.policy.retention import prune
 from rangeline.policy.trainer import PolicyTrainer, UpdateSettings
 from rangeline.records import Advantages, RolloutSet
 
@@ -205,21 +205,23 @@ def test_saving_again_replaces_the_whole_folder(tmp_path):
     assert not (folder / "stray").exists()
 
 
-def test_prune_keeps_the_newest_and_clears_leftovers(tmp_path):
-    """Old checkpoints and partial folders go; incomplete ones under a final name stay for a person to see."""
+def test_prune_keeps_the_named_and_clears_leftovers(tmp_path):
+    """Checkpoints that are not named and partial folders go; incomplete ones under a final name stay to be seen."""
     trainer = make_trainer()
     for iteration in (1, 2, 10):
         save(trainer, tmp_path / str(iteration), iteration)
     (tmp_path / "3.partial-5").mkdir()
     (tmp_path / "broken").mkdir()
-    assert {tmp_path / "1", tmp_path / "3.partial-5"} == set(prune(tmp_path, 2))
+    assert {tmp_path / "1", tmp_path / "3.partial-5"} == set(prune(tmp_path, {"2", "10"}))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["10", "2", "broken"]
 
 
 def test_prune_never_deletes_all(tmp_path):
-    """Keeping none is refused."""
-    with pytest.raises(CheckpointError, match="'keep_last' must be at least 1; got 0"):
-        prune(tmp_path, 0)
+    """Keeping nothing that is complete is refused, and nothing is deleted."""
+    folder = save(make_trainer(), tmp_path / "1", 1)
+    with pytest.raises(CheckpointError, match=r"'keep' must name a complete checkpoint; got \['2'\]"):
+        prune(tmp_path, {"2"})
+    assert is_complete(folder)
 
 
 @pytest.mark.parametrize(

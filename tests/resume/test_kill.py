@@ -71,7 +71,17 @@ def train(prefect_server, tmp_path_factory):
     home = copy_code(tmp_path_factory.mktemp("code"))
 
     def start(root):
-        words = ("train", "-w", root, "--run", "r", "--set", f"train.iterations={ITERATIONS}")
+        words = (
+            "train",
+            "-w",
+            root,
+            "--run",
+            "r",
+            "--set",
+            f"train.iterations={ITERATIONS}",
+            "-s",
+            "train.keep_best=none",
+        )
         return cli(*words, environ={"PREFECT_API_URL": prefect_server}, home=home)
 
     return start

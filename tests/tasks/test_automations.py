@@ -77,7 +77,7 @@ def test_automations_are_made_once(made):
 
 
 def test_the_address_is_a_secret(made):
-    """The address, which may hold a token, stands in no automation, and the server masks it unless secrets are asked for."""
+    """The address, which may hold a token, stands in no automation, and the server masks it unless asked."""
     with get_client(sync_client=True) as client:
         blocks = client.read_block_documents(include_secrets=False)
         text = json.dumps([item.model_dump(mode="json") for item in (*client.read_automations(), *blocks)])

@@ -12,7 +12,8 @@ import pytest
 
 from rangeline.errors import BadInputError, ConfigError, ToolError
 from rangeline.records import ArtifactRef
-from tasks.tracking import NONFINITE_METRIC, REDACTED, Tracker
+from tasks.redaction import REDACTED
+from tasks.tracking import NONFINITE_METRIC, Tracker
 
 ROOT = Path(__file__).parents[2]
 REF = ArtifactRef(path="data/pools/policy.parquet", md5="a" * 32, sha256="b" * 64, size=10, rows=4)

@@ -250,6 +250,49 @@ def test_pruned_checkpoint_of_an_audited_iteration_is_told(chain):
     assert any("pruned" in line for line in render_tree(node))
 
 
+def _note(root, number, retired, kept, best=None):
+    note = {"retired": retired, "kept": kept, "best": best, "metric": "train/accuracy", "value": best and 0.5}
+    atomic_write(_iteration_of(root, number) / "retention.json", json.dumps(note))
+
+
+def test_retired_checkpoint_is_told_with_what_was_kept(chain):
+    """A checkpoint that retention gave up is no failure: the audit says after which iteration, and what stayed."""
+    _note(chain, 1, [], [1])
+    _note(chain, 3, [1], [2, 3], best=2)
+    shutil.rmtree(_checkpoint_of(chain, 1))
+    node = _audit(chain, _iteration_of(chain, 1))
+    assert () == node.failures
+    expected = "retired by retention after iteration 3, which kept 2, 3, best by train/accuracy: 2; its hashes are kept"
+    assert any(line.endswith(expected) for line in render_tree(node))
+
+
+def test_checkpoint_that_nobody_retired_is_missing(chain):
+    """Where a run keeps notes of retention, a checkpoint that is gone without one is a failure."""
+    _note(chain, 3, [1], [2, 3])
+    shutil.rmtree(_checkpoint_of(chain, 2))
+    failures = _audit(chain, _iteration_of(chain, 2)).failures
+    assert ["missing, and no iteration retired it; its hashes are kept"] == [item.detail for item in failures]
+
+
+def test_retired_checkpoint_that_is_asked_for_fails_and_says_why(chain):
+    """The audit of a deleted checkpoint cannot verify it, but verifies its chain and says when it was retired."""
+    _note(chain, 3, [1], [2, 3])
+    shutil.rmtree(_checkpoint_of(chain, 1))
+    node = _audit(chain, _checkpoint_of(chain, 1))
+    assert [("runs/r/checkpoints/000001", "missing")] == [(item.path, item.status) for item in node.failures]
+    assert "retired by retention after iteration 3" in node.failures[0].detail
+    assert node.num_files > 3
+
+
+def test_sittings_are_told_with_what_they_passed_over(chain):
+    """The audit says after which iteration a run went on, and which damaged checkpoint it passed over."""
+    facts = {"sitting": 2, "resumed_after": 2, "passed_over": ["checkpoint 3: not complete"]}
+    path = chain / "runs" / "r" / "sittings" / "0002.json"
+    write_manifest(path, chain, kind="sitting", outputs={}, facts=facts)
+    lines = render_tree(_audit(chain))
+    assert any("sitting 2 went on after iteration 2; passed over checkpoint 3: not complete" in line for line in lines)
+
+
 def test_absent_target_is_never_fine(chain):
     """The checkpoint that is asked for must be there: its absence is a failure or an error."""
     shutil.rmtree(_checkpoint_of(chain, 2))

@@ -224,5 +224,6 @@ def test_a_first_factor_is_kept_for_one_estimator_alone():
     """An estimator that is chosen anew would be given the factor of another; matching every batch is for it."""
     with pytest.raises(ConfigError, match="advantage_scale must be none or match_batch with estimator auto"):
         build_config({"advantages": {"estimator": "auto", "advantage_scale": "match_initial"}}, source="s")
-    for allowed in ({"estimator": "auto", "advantage_scale": "match_batch"}, {"advantage_scale": "match_initial"}):
+    one = {"estimator": "range", "advantage_scale": "match_initial"}
+    for allowed in ({"estimator": "auto", "advantage_scale": "match_batch"}, one):
         assert build_config({"advantages": allowed}, source="s").advantages.estimator in ("auto", "range")

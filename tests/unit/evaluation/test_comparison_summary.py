@@ -8,7 +8,15 @@ from rangeline.errors import BadInputError
 from rangeline.evaluation.comparison_curves import curves
 from rangeline.evaluation.comparison_page import comparison_page
 from rangeline.evaluation.comparison_summary import require_paired, summarise_design
-from rangeline.evaluation.comparison_text import ComparisonSummary, markdown, plain
+from rangeline.evaluation.comparison_text import (
+    ComparisonSummary,
+    finding,
+    header,
+    legend,
+    markdown,
+    plain,
+    rows,
+)
 
 
 def _row(number, accuracy=None, *, covered=9, flips=2):
@@ -175,3 +183,64 @@ def test_hostile_texts_stay_text():
     page = comparison_page(_comparison(_summary(), description="<script>x</script>", failures={"a": "<b>&"}))
     assert "<script>" not in page
     assert "&lt;b&gt;&amp;" in page
+
+
+def _by_source(method, source, *, pairing, digest, policy):
+    run = {**copy.deepcopy(_run(method, 0, 0.5)), "source": source, "pairing": pairing}
+    run |= {"asks_judge": source == "judge_interval", "before": {"anchors": 7} if source == "anchor_contrast" else {}}
+    run["rows"][1] |= {"rollouts_sha256": digest, "rollouts": {"policy": policy, "ratio": 0, "audit": 4}}
+    return run
+
+
+def test_sources_that_draw_alike_must_begin_alike():
+    """Of runs with different sources, those of one pairing must share first rollouts; others need not."""
+    judged = _by_source("range", "judge_interval", pairing="a", digest="x", policy=8)
+    voted = _by_source("majority", "majority", pairing="b", digest="y", policy=12)
+    require_paired([judged, voted, _by_source("entropy", "token_entropy", pairing="b", digest="y", policy=12)])
+    with pytest.raises(BadInputError, match="equal first rollouts to be paired; got y for 'majority' and z"):
+        require_paired([judged, voted, _by_source("entropy", "token_entropy", pairing="b", digest="z", policy=12)])
+
+
+def test_one_source_without_a_judge_may_refill():
+    """Two ways of one source that draw other numbers of rollouts are compared, and the difference is told."""
+    runs = [
+        _by_source(name, "reference_probability", pairing="a", digest="x", policy=policy)
+        for name, policy in (("filtered", 16), ("whole", 12))
+    ]
+    design = summarise_design(runs, reference="whole", methods=["filtered", "whole"], missing=[], confidence=0.9)
+    assert "these another number, for want of prompts or to refill a filtered batch: filtered +4." in legend(design)
+
+
+def _sources(**over):
+    runs = [
+        _by_source("range", "judge_interval", pairing="a", digest="x", policy=12),
+        _by_source("anchor_contrast", "anchor_contrast", pairing="b", digest="y", policy=12),
+        _by_source("sft", "sft", pairing="c", digest="z", policy=3),
+    ]
+    names = ["range", "anchor_contrast", "sft", "verifree"]
+    return summarise_design(runs, reference="range", methods=names, missing=[], confidence=0.9, **over)
+
+
+def test_unequal_rollouts_of_sources_are_told():
+    """First iterations of 12 + 4 rollouts are equal, 3 + 4 are nine fewer; the second draws 16 everywhere."""
+    design = _sources()
+    assert [32, 32, 23] == [sum(item.rollouts.values()) for item in design.methods]
+    assert "range drew 32, and these another number, for want of prompts or to refill" in legend(design)
+    assert "a filtered batch: sft -9." in legend(design)
+
+
+def test_a_source_that_failed_is_a_row_with_its_reason():
+    """The row stands in the table with dashes for numbers; a bar or a line break in the reason breaks no table."""
+    failures = {"neutral, verifree, seed 0": "no reasoning |\nat all", "neutral, sft, seed 9": "other"}
+    made = rows(_sources(failures=failures))
+    assert {len(header(_sources()))} == {len(row) for row in made}
+    assert ["verifree", "failed: no reasoning / at all"] == [made[-1][0], made[-1][-1]]
+    assert ["0", "7 (7 anchors)", "0"] == [row[-2] for row in made[:3]]
+    assert "failed: it was not run" == rows(_sources())[-1][-1]
+
+
+def test_the_finding_of_sources_names_the_highest_and_what_one_seed_can_tell():
+    """Three sources at the same accuracy: the first is named, the ties are told, and nothing is claimed."""
+    said = finding(_sources(), 0.9)
+    assert "range has the highest accuracy of 3 sources, 50.0 %, over 1 seed, and 2 others reach it" in said
+    assert "fewer than 5 seeds tell no sources apart" in said

@@ -9,7 +9,7 @@ from rangeline.errors import NonFiniteError
 from rangeline.policy.objective import MAX_LOG_RATIO, ObjectiveTerms, TokenTerms, combine_terms, policy_loss
 
 
-def terms(current, old, advantage, *, mask=None, reference=None, entropy=None, weight=1.0):
+def terms(current, old, advantage, *, mask=None, reference=None, entropy=None, weight=1.0, factor=None):
     """Make the token terms of plain lists."""
     current_BL = torch.tensor(current, dtype=torch.float64, requires_grad=True)
     mask_BL = torch.ones(current_BL.shape, dtype=torch.bool) if mask is None else torch.tensor(mask)
@@ -21,6 +21,7 @@ def terms(current, old, advantage, *, mask=None, reference=None, entropy=None, w
         mask_BL=mask_BL,
         advantage_B=torch.tensor(advantage, dtype=torch.float64),
         weight_B=torch.full((len(advantage),), weight, dtype=torch.float64),
+        factor_BL=None if factor is None else torch.tensor(factor, dtype=torch.float64),
     )
 
 
@@ -125,19 +126,92 @@ def test_no_token_is_no_loss():
     assert (loss.item(), report.num_tokens, report.entropy, report.ratio_max) == (0.0, 0, 0.0, 1.0)
 
 
+@pytest.mark.parametrize(
+    ("ratio", "advantage", "gain", "moves"),
+    [(2.0, -1.0, -2.0, True), (4.0, -1.0, -3.0, False), (0.5, -1.0, -0.8, False), (4.0, 1.0, 1.2, False)],
+)
+def test_dual_clip_bounds_what_a_bad_token_costs(ratio, advantage, gain, moves):
+    """A token of negative advantage counts with ratio 3 at most, and has no gradient beyond; others are as before."""
+    made = terms([[math.log(ratio)]], [[0.0]], [advantage])
+    loss, report = loss_of(made, dual_clip=3.0)
+    loss.backward()
+    assert -gain == pytest.approx(loss.item())
+    assert moves == (made.current_BL.grad.item() != 0.0)
+    assert float(ratio > 3.0 and advantage < 0) == report.dual_clip_share
+
+
+def test_dual_clip_is_off_unless_set():
+    """Without it the cost of a bad token grows with its ratio."""
+    loss, report = loss_of(terms([[math.log(50.0)]], [[0.0]], [-1.0]))
+    assert (50.0, 0.0) == (pytest.approx(loss.item()), report.dual_clip_share)
+
+
+def test_factor_weighs_the_clipped_term_alone():
+    """An importance factor multiplies gain and gradient of the clipped term, and neither KL nor entropy."""
+    made = terms([[-1.0, -1.0]], [[-1.0, -1.0]], [2.0], factor=[[0.5, 2.0]])
+    loss, _ = loss_of(made)
+    loss.backward()
+    assert pytest.approx(loss.item()) == -5.0
+    assert [[-1.0, -4.0]] == made.current_BL.grad.tolist()
+    others = {"reference": [[-1.5]], "entropy": [[2.0]]}
+    both = {"kl_coefficient": 0.3, "entropy_coefficient": 0.1}
+    with_factor, _ = loss_of(terms([[-1.0]], [[-1.0]], [0.0], factor=[[9.0]], **others), **both)
+    without, _ = loss_of(terms([[-1.0]], [[-1.0]], [0.0], **others), **both)
+    assert without.item() == with_factor.item()
+
+
+@pytest.mark.parametrize("poison", [math.nan, math.inf])
+def test_masked_factor_changes_nothing(poison):
+    """A broken factor outside the mask is never read; inside it stops the update."""
+    loss, _ = loss_of(terms([[-1.0, 0.0]], [[-1.0, 0.0]], [1.0], mask=[[True, False]], factor=[[2.0, poison]]))
+    assert -2.0 == loss.item()
+    with pytest.raises(NonFiniteError, match="'importance factors' must be finite"):
+        loss_of(terms([[-1.0]], [[-1.0]], [1.0], factor=[[poison]]))
+
+
+@pytest.mark.parametrize(("form", "expected"), [("k1", -0.5), ("k2", 0.125), ("k3", math.exp(0.5) - 1.5)])
+def test_kl_form_is_the_one_named(form, expected):
+    """The KL term of the loss and of the report is in the form that is set."""
+    made = terms([[-1.0]], [[-1.0]], [0.0], reference=[[-0.5]])
+    loss, report = loss_of(made, kl_coefficient=2.0, kl_form=form)
+    assert (2 * expected, expected) == pytest.approx((loss.item(), report.kl))
+
+
+def test_clip_shares_are_told_by_bound_and_row():
+    """Of six tokens one is below the lower bound and two above the upper: means over tokens, extremes over rows."""
+    low, same, high = math.log(0.5), 0.0, math.log(2.0)
+    made = terms([[low, same], [high, high], [high, low]], [[0.0] * 2] * 3, [-1.0, 1.0, -1.0])
+    _, report = loss_of(made)
+    assert (2 / 6, 2 / 6, 4 / 6) == pytest.approx((report.clip_low_share, report.clip_high_share, report.clip_share))
+    assert (0.0, 1.0) == (report.clip_low_min, report.clip_high_max)
+    assert (0.5, 1.333333, 2.0) == pytest.approx((report.ratio_min, report.ratio_mean, report.ratio_max), rel=1e-5)
+
+
+def told(**numbers):
+    """Make a report that says nothing but the numbers given."""
+    nothing = dict.fromkeys((item for item in ObjectiveTerms.__slots__), 0.0)
+    return ObjectiveTerms(**{**nothing, "num_tokens": 0, **numbers})
+
+
 def test_reports_combine_by_tokens():
-    """Losses add up; means are weighted by tokens; ratios take the maximum."""
-    one = ObjectiveTerms(loss=1.0, clip_share=0.0, kl=0.0, entropy=1.0, ratio_max=1.5, num_tokens=1)
-    three = ObjectiveTerms(loss=2.0, clip_share=1.0, kl=4.0, entropy=3.0, ratio_max=1.2, num_tokens=3)
-    total = combine_terms([one, three])
-    assert (
-        total.loss,
-        total.clip_share,
-        total.kl,
-        total.entropy,
-        total.ratio_max,
-        total.num_tokens,
-    ) == (3.0, 0.75, 3.0, 2.5, 1.5, 4)
+    """Losses add up; means are weighted by tokens; extremes are over all micro-batches that have tokens."""
+    one = told(loss=1.0, entropy=1.0, clip_low_min=0.5, ratio_min=0.9, ratio_mean=1.0, ratio_max=1.5, num_tokens=1)
+    three = told(
+        loss=2.0,
+        clip_share=1.0,
+        kl=4.0,
+        entropy=3.0,
+        clip_low_min=0.25,
+        clip_high_max=0.5,
+        ratio_min=0.8,
+        ratio_mean=2.0,
+        ratio_max=1.2,
+        num_tokens=3,
+    )
+    total = combine_terms([one, three, told(ratio_max=99.0)])
+    assert (3.0, 0.75, 3.0, 2.5, 4) == (total.loss, total.clip_share, total.kl, total.entropy, total.num_tokens)
+    assert (0.25, 0.5) == (total.clip_low_min, total.clip_high_max)
+    assert (0.8, 1.75, 1.5) == (total.ratio_min, total.ratio_mean, total.ratio_max)
 
 
 def test_no_report_combines_to_nothing():

@@ -1,12 +1,13 @@
 """Laws of the policy trainer: what a step does, reports and refuses."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 
-from rangeline.errors import ConfigError, NonFiniteError
+from rangeline.errors import ConfigError, MismatchError, NonFiniteError
 from rangeline.policy.trainer import PolicyTrainer, UpdateSettings
 
 
@@ -127,6 +128,117 @@ def test_learning_rate_of_one_step_does_not_stick(tiny_model, tiny_batch):
     assert trainer.optimizer.param_groups[0]["lr"] == 1e-3
 
 
+def rates(trainer, batch, num):
+    """Update some times; return the learning rate of every step."""
+    return [item.learning_rate for _ in range(num) for item in trainer.update(batch).by_step]
+
+
+def test_learning_rate_follows_the_schedule(tiny_model, tiny_batch):
+    """Rates rise over the warm-up and fall to the end, by optimiser steps and not by batches."""
+    settings = {"schedule": "linear", "warmup_steps": 2, "schedule_steps": 6, "updates_per_batch": 2}
+    found = rates(trainer_of(tiny_model(), **settings), tiny_batch(), 3)
+    assert [0.5e-3, 1e-3, 1e-3, 0.75e-3, 0.5e-3, 0.25e-3] == pytest.approx(found)
+
+
+def test_schedule_goes_on_with_the_optimisers_state(tiny_model, tiny_batch):
+    """A trainer that is given another's optimiser state goes on at its step: the schedule keeps no state itself."""
+    settings = {"schedule": "cosine", "schedule_steps": 8}
+    whole = rates(trainer_of(tiny_model(), **settings), tiny_batch(), 4)
+    first, second = trainer_of(tiny_model(), **settings), trainer_of(tiny_model(), **settings)
+    begun = rates(first, tiny_batch(), 2)
+    second.optimizer.load_state_dict(first.optimizer.state_dict())
+    assert whole == begun + rates(second, tiny_batch(), 2)
+    assert 4 == second.num_steps
+
+
+def test_report_holds_every_step(tiny_model, tiny_batch):
+    """Steps are numbered over the trainer's life; the update's numbers are means and extremes over its steps."""
+    trainer = trainer_of(tiny_model(), updates_per_batch=4, learning_rate=1e-2, max_grad_norm=0.05)
+    trainer.update(tiny_batch())
+    report = trainer.update(tiny_batch())
+    assert [5, 6, 7, 8] == [item.step for item in report.by_step]
+    assert 1.0 == report.by_step[0].terms.ratio_max < report.by_step[-1].terms.ratio_max
+    for name in ("loss", "grad_norm", "grad_norm_clipped"):
+        values = [getattr(item, name) for item in report.by_step]
+        assert sum(values) / 4 == pytest.approx(getattr(report, name))
+    assert report.ratio_max == max(item.terms.ratio_max for item in report.by_step)
+    assert report.by_step[0].grad_norm > 0.05
+    assert [min(item.grad_norm, 0.05) for item in report.by_step] == [item.grad_norm_clipped for item in report.by_step]
+
+
+@pytest.mark.parametrize(("passes", "parts", "steps"), [(4, 1, 4), (1, 2, 2), (2, 2, 4), (1, 4, 2)])
+def test_updates_of_a_batch_are_passes_times_parts(tiny_model, tiny_batch, passes, parts, steps):
+    """A batch of two prompts gives at most two parts a pass; every token is seen once a pass."""
+    report = trainer_of(tiny_model(), updates_per_batch=passes, mini_batches=parts).update(tiny_batch())
+    assert steps == report.steps
+    assert (4, 10) == (report.active_rows, report.num_tokens)
+
+
+def test_old_logprobs_are_from_before_the_first_part(tiny_model, tiny_batch):
+    """The second part's old policy is the one that sampled: its ratios have left 1 by the time of its step."""
+    report = trainer_of(tiny_model(), mini_batches=2, learning_rate=1e-2).update(tiny_batch())
+    first, second = report.by_step
+    assert 1.0 == pytest.approx(first.terms.ratio_max, abs=1e-6)
+    assert second.terms.ratio_max > 1.01 or second.terms.ratio_min < 0.99
+
+
+def test_part_without_signal_takes_no_step(tiny_model, tiny_batch):
+    """A part whose advantages are all 0 is passed over; the others still step."""
+    report = trainer_of(tiny_model(), mini_batches=2).update(tiny_batch((0.0, 0.0, 0.5, -0.5)))
+    assert (1, 2) == (report.steps, report.active_rows)
+
+
+def test_each_part_divides_by_its_own_counts(tiny_model, tiny_batch):
+    """A part's gradient is that of a batch that holds its rows alone."""
+    whole = tiny_batch((1.0, -1.0, 0.0, 0.0))
+    halved = trainer_of(tiny_model(), mini_batches=2).update(whole)
+    full = trainer_of(tiny_model()).update(whole)
+    assert 2 * full.grad_norm == pytest.approx(halved.grad_norm, rel=1e-5)
+
+
+@pytest.mark.parametrize("parts", [1, 2])
+def test_rollouts_of_another_policy_stop_the_update(tiny_model, tiny_batch, parts):
+    """Above the allowed mismatch no step is taken, weights and optimiser stay as they were, and gradients are gone."""
+    trainer = trainer_of(tiny_model(), max_mismatch=1e-3, mini_batches=parts)
+    before = weights(trainer)
+    with pytest.raises(MismatchError, match=r"'mismatch_mean' must be at most 0\.001"):
+        trainer.update(tiny_batch())
+    assert torch.equal(before, weights(trainer))
+    assert 0 == trainer.num_steps
+    assert all(parameter.grad is None for parameter in trainer.model.parameters())
+
+
+@pytest.mark.parametrize("correction", ["token", "sequence"])
+def test_correction_of_a_true_sampler_changes_nothing(tiny_model, tiny_batch, correction):
+    """Where the sampler's log-probs are the trainer's, every factor is 1 and the update is the uncorrected one."""
+    plain = trainer_of(tiny_model())
+    batch = own_logprobs(plain, tiny_batch())
+    plain.update(batch)
+    corrected = trainer_of(tiny_model(), correction=correction)
+    report = corrected.update(batch)
+    assert (1.0, 1.0) == pytest.approx((report.importance_factor_min, report.importance_factor_max), abs=1e-6)
+    assert torch.allclose(weights(plain), weights(corrected), atol=1e-7)
+
+
+def own_logprobs(trainer, batch):
+    """Replace the sampled log-probs by the trainer's own."""
+    with torch.no_grad():
+        own, _ = trainer.logprobs(trainer.tensors(batch.token_ids_BL, batch.attention_mask_BL, batch.loss_mask_BL))
+    return replace(batch, sampled_logprobs_BL=own.numpy())
+
+
+def test_correction_halves_what_the_sampler_doubled(tiny_model, tiny_batch):
+    """A sampler twice as likely to draw every token halves the gradient; raw and corrected numbers are told."""
+    plain = trainer_of(tiny_model())
+    batch = own_logprobs(plain, tiny_batch())
+    full = plain.update(batch)
+    doubled = replace(batch, sampled_logprobs_BL=batch.sampled_logprobs_BL + np.float32(math.log(2)))
+    half = trainer_of(tiny_model(), correction="token").update(doubled)
+    assert full.grad_norm / 2 == pytest.approx(half.grad_norm, rel=1e-5)
+    assert (math.log(2), 0.0) == pytest.approx((half.mismatch_mean, half.mismatch_mean_corrected), abs=1e-6)
+    assert (0.5, 0.5) == pytest.approx((half.importance_ratio_mean, half.importance_factor_mean), rel=1e-5)
+
+
 def test_bfloat16_forward_keeps_float32_weights(tiny_model, tiny_batch):
     """Mixed precision still starts at ratio 1 and leaves weights and optimiser in float32."""
     trainer = trainer_of(tiny_model(), mixed_precision="bf16")
@@ -166,9 +278,21 @@ def test_silently_single_process_is_refused(tiny_model):
         ("aggregation", "mean"),
         ("temperature", 0.0),
         ("mixed_precision", "fp16"),
+        ("schedule", "step"),
+        ("schedule", "cosine"),
+        ("warmup_steps", -1),
+        ("dual_clip", 1.2),
+        ("dual_clip", math.inf),
+        ("kl_form", "k4"),
+        ("correction", "row"),
+        ("correction_cap", 0.0),
+        ("max_mismatch", 0.0),
+        ("mini_batches", 0),
+        ("chunk_rows", 0),
     ],
 )
 def test_settings_out_of_range_are_refused(name, value):
-    """Each setting names its rule and the value it got."""
-    with pytest.raises(ConfigError, match=f"'{name}' must .*; got"):
+    """Each setting names its rule and the value it got; a schedule that falls names the steps it lacks."""
+    told = "schedule_steps" if value == "cosine" else name
+    with pytest.raises(ConfigError, match=f"'{told}' must .*; got"):
         UpdateSettings(**{name: value})

@@ -45,6 +45,31 @@ def test_unlabelled_and_reserved_problems():
     assert {"evaluation"} == {row.share for row in rows[6:]}
 
 
+def test_problems_may_be_asked_to_be_worked_out():
+    """Questions, names and answers stay; a number is asked for with its steps, and the reference has them.
+
+    A problem whose answer is no number, and the reference of an unlabelled one, stay as they are; where the generator
+    does not tell the expression, the answer is the reference.
+    """
+    sums = {"name": "basic_arithmetic", "size": 3, "options": {"min_terms": 2, "max_terms": 2, "operators": ["-"]}}
+    others = [{"name": "gcd", "size": 1}, {"name": "spell_backward", "size": 1}, sums | {"labelled": False, "seed": 1}]
+    bare, worked = (generate_problems([sums, *others], 7, reply=reply) for reply in ("answer", "reasoning"))
+    assert [(row.prompt_id, row.prompt) for row in bare] == [(row.prompt_id, row.prompt) for row in worked]
+    suites = ["grade_school_math"] * 4 + ["reasoning_gym"] + ["grade_school_math"] * 3
+    assert suites == [row.suite for row in worked]
+    for before, after in zip(bare[:3], worked[:3], strict=True):
+        steps, _, answer = after.reference.partition("\n#### ")
+        assert before.reference == answer
+        assert steps.endswith(f" = {answer}")
+        assert steps.partition(" = ")[0] in after.prompt
+    assert [row.reference for row in bare[3:]] == [row.reference for row in worked[3:]]
+    assert 5 == check_references([row for row in worked if row.reference], _all_suites()).num_passed
+
+
+def _all_suites():
+    return {name: get_suite(name) for name in ("reasoning_gym", "grade_school_math")}
+
+
 @pytest.mark.parametrize(
     ("changes", "match"),
     [

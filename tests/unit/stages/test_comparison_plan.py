@@ -94,12 +94,10 @@ def test_methods_may_not_change_their_budget_or_what_they_are_measured_by(tmp_pa
 
 @pytest.mark.parametrize("source", ["majority", "verifier", "reference_probability"])
 def test_methods_without_a_judge_are_refused(tmp_path, source):
-    """Where no judge is asked there are no intervals, no ratio share and no coverage to compare."""
-    plan, base = read_plan(
-        _plan(tmp_path, methods=["range", {"name": "own", "settings": {"reward": {"source": source}}}])
-    )
+    """Estimators are compared on the judge's intervals; sources are, where methods name them."""
+    plan, base = read_plan(_plan(tmp_path, settings={"reward": {"source": source}}))
     with pytest.raises(ConfigError, match=f"must learn from rewards of the judge.*'{source}'"):
-        plan_run(plan, base, design="default", seed=1, method=plan.method("own"), role="test")
+        plan_run(plan, base, design="default", seed=1, method=plan.methods[0], role="test")
 
 
 def test_runs_are_found_again_by_their_settings(tmp_path):
@@ -130,11 +128,14 @@ def test_a_run_that_reached_its_end_is_found_whenever_others_are_given_up(tmp_pa
     assert name() != name(prompts_per_iteration=3)
 
 
+FIXED = {"estimator": "range", "reference_width": 0.25}
+
+
 @pytest.mark.parametrize(
     ("over", "expected"),
     [
         ({"intervals": {"adapt": "audit_window", "adapt_window": 30}}, 30),
-        ({"intervals": {"adapt": "none", "adapt_window": 30}}, 4),
+        ({"intervals": {"adapt": "none", "adapt_window": 30}, "advantages": FIXED}, 4),
         ({"intervals": {"adapt": "none"}, "advantages": {"estimator": "auto"}}, 20),
     ],
 )
@@ -202,3 +203,33 @@ def test_validation_prompts_are_set_apart_by_their_own_hash():
     small, large = ({name for name in names if is_validation(name, share)} for share in (0.2, 0.5))
     assert 150 < len(small) < 250
     assert small < large
+
+
+def _prompts(tmp_path, train, **over):
+    """Return policy, labelled and ratio prompts of the second of two sources, of a shared 8 + 0 + 6."""
+    shared = {"prompts_per_iteration": 8, "ratio_prompts": 6}
+    methods = [
+        {"name": "range", "settings": {"reward": {"source": "judge_interval"}}},
+        {"name": "other", "settings": {"reward": over, "train": train}},
+    ]
+    plan, base = read_plan(_plan(tmp_path, methods=methods, settings={"train": shared}))
+    config = plan_run(plan, base, design="default", seed=1, method=plan.method("other"), role="test").config
+    return config.train.prompts_per_iteration, config.train.labelled_prompts, config.train.ratio_prompts
+
+
+def test_sources_share_one_budget(tmp_path):
+    """Of 14 prompts: a vote takes the 6 that no ratio needs; labelled prompts count; a judge keeps its 6.
+
+    Texts are learned from one completion a prompt, so 14 groups of 8 are 112 prompts.
+    """
+    assert (14, 0, 6) == _prompts(tmp_path, {}, source="majority")
+    assert (10, 4, 6) == _prompts(tmp_path, {"labelled_prompts": 4}, source="trapo")
+    assert (8, 0, 6) == _prompts(tmp_path, {}, source="student_t")
+    assert (112, 0, 6) == _prompts(tmp_path, {}, source="sft")
+    assert (14, 0, 6) == _prompts(tmp_path, {"labelled_prompts": 4}, source="verifier")
+
+
+def test_labelled_prompts_must_fit_the_budget(tmp_path):
+    """Labelled prompts that use up the shared budget leave nothing to learn from, which is an error."""
+    with pytest.raises(ConfigError, match=r"'train\.labelled_prompts' must leave policy prompts in the shared budget"):
+        _prompts(tmp_path, {"labelled_prompts": 14}, source="trapo")

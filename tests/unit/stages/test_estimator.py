@@ -6,11 +6,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from rangeline.advantage_choice import Candidate
 from rangeline.advantages import compute_advantages
 from rangeline.config import AdvantageConfig, merge
 from rangeline.conformal.adaptive import blend, start_level
 from rangeline.conformal.intervals import CalibrationSet
-from rangeline.errors import ConfigError
 from rangeline.lineage import MANIFEST_NAME, read_manifest
 from rangeline.stages.adaptation import Repair
 from rangeline.stages.estimator import RECENT_ITERATIONS, LabelledRows, choose_estimator, set_estimator
@@ -76,7 +76,10 @@ def replace_truth(rows, value):
 
 def test_a_run_with_an_automatic_estimator_is_on_record(copy):
     """Each iteration holds the choice and its scores under its manifest; a new sitting chooses alike."""
-    over = {"advantages": {"estimator": "auto", "reference_width": "auto"}, "train": {"audit_prompts": 3}}
+    over = {
+        "advantages": {"estimator": "auto", "reference_width": "auto", "advantage_scale": "none"},
+        "train": {"audit_prompts": 3},
+    }
     config = copy.config.model_validate(merge(copy.config.model_dump(), over))
     with TrainingSession(copy.workspace, config, run="auto") as session:
         for number in (1, 2):
@@ -100,8 +103,9 @@ def test_a_run_with_an_automatic_estimator_is_on_record(copy):
     assert "choice.json" in names
 
 
-@pytest.mark.parametrize("settings", [{"estimator": "auto"}, {"reference_width": "auto"}])
-def test_open_settings_need_labelled_rows(settings):
-    """What is left open cannot be taken as it is."""
-    with pytest.raises(ConfigError, match="must be set where nothing is labelled"):
-        set_estimator(AdvantageConfig(**settings))
+@pytest.mark.parametrize("settings", [{"estimator": "auto", "reduction": "upper"}, {"reference_width": "auto"}])
+def test_where_nothing_is_labelled_open_settings_are_the_papers_rule(settings):
+    """Without labelled rows to choose by, auto is the paper's rule on middles at the default width."""
+    chosen = set_estimator(AdvantageConfig(**settings))
+    assert Candidate(estimator="range", reduction="middle", reference_width=0.25) == chosen.settings
+    assert chosen.record is None

@@ -138,6 +138,7 @@ def test_truth_of_policy_prompts_is_never_read(copy):
     """References smuggled into the policy and ratio pools change no interval and no advantage."""
     iteration = _iteration(copy, 2)
     names = [f"{share}_intervals.parquet" for share in ("policy", "audit")] + ["advantages.parquet", "ratio.json"]
+    iteration.credit()
     before = {name: digest_file(iteration.folder / name) for name in names}
     for pool in ("policy", "ratio"):
         rows = [
@@ -156,6 +157,7 @@ def test_steps_repeat_bit_for_bit(copy):
     """Bounding, covering and crediting again give the same bytes."""
     iteration = _iteration(copy, 1)
     names = ("ratio.json", "policy_intervals.parquet", "audit_coverage.parquet", "coverage.json", "advantages.parquet")
+    iteration.credit()
     before = [digest_file(iteration.folder / name) for name in names]
     calibration = load_calibration(copy.workspace, copy.config)
     iteration.refit_ratio(calibration)

@@ -55,10 +55,11 @@ def test_wrong_answers_are_judged_by_their_reasoning_alone(policy):
 
 
 def test_form_decides_zero_or_missing(policy):
-    """An answer without reasoning before its mark keeps the mark as reasoning; no answer is 0; cut off is missing."""
-    _, scored = _score(policy, [("p", "7"), ("p", "no idea"), ("p", "so 3 a")], finish=["stop", "stop", "length"])
-    assert [0.0, 0.0] == scored.intervals.center_N[:2].tolist()
-    assert [False, False, True] == scored.intervals.missing_N.tolist()
+    """An answer alone is 0, behind a mark or not, and so is no answer; cut off is missing."""
+    completions = [("p", "7"), ("p", "no idea"), ("p", "#### 7"), ("p", "so 3 a")]
+    _, scored = _score(policy, completions, finish=["stop", "stop", "stop", "length"])
+    assert [0.0] * 3 == scored.intervals.center_N[:3].tolist()
+    assert [False, False, False, True] == scored.intervals.missing_N.tolist()
 
 
 def test_sharing_the_prompt_changes_nothing(policy):
@@ -195,14 +196,14 @@ def test_verifree_gives_reasoning_a_gradient_and_the_reference_a_weight(policy):
     worker, initial = policy
     context = context_of([row()], COMPLETIONS, worker=worker, initial=initial)
     scored = score_by_verifree(context)
-    assert [len("so 3 and 4\n#### "), len("hm\n#### "), len("#### ")] == list(scored.trained_tokens_N[:3])
-    assert len(context.rollouts.token_ids_N[3]) == scored.trained_tokens_N[3]
-    assert 3 == len(scored.taught)
+    assert [len("so 3 and 4\n#### "), len("hm\n#### ")] == list(scored.trained_tokens_N[:2])
+    assert [len(ids) for ids in context.rollouts.token_ids_N[2:]] == list(scored.trained_tokens_N[2:])
+    assert 2 == len(scored.taught)
     first = scored.taught[0]
     whole = worker.tokenizer.decode([*first.prompt_ids, *first.target_ids])
     assert whole.endswith("so 3 and 4\n#### 7")
     assert scored.intervals.center_N[0] == first.weight > 0
-    assert 0.0 == scored.intervals.center_N[3]
+    assert [0.0, 0.0] == scored.intervals.center_N[2:].tolist()
 
 
 def test_verifree_without_its_second_term_teaches_nothing(policy):

@@ -63,8 +63,9 @@ def _files(root):
         ("reference_probability", "update.json"),
     ],
 )
-def test_killed_run_ends_with_the_same_bytes(trained, tmp_path, source, moment):
+def test_killed_run_ends_with_the_same_bytes(request, tmp_path, source, moment):
     """Killed in its second iteration and started again, it has every file of a run that nobody killed."""
+    trained = request.getfixturevalue("solved" if source == "reference_probability" else "trained")
     train = {**trained.config.train.model_dump(), **OVER[source], "iterations": 3, "max_silent_iterations": 9}
     values = trained.config.model_dump() | {"train": train, "reward": {"source": source}}
     config = type(trained.config).model_validate(values)

@@ -1,13 +1,22 @@
 """Reward sources on SmolLM2-135M-Instruct: they read a real model and its real tokenizer."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from reward_case import context_of, row
+from tiny import ROOT
 
+from rangeline.judge.cache import VerdictCache
 from rangeline.judge.option_scorer import ChoiceJudge
+from rangeline.judge.rubric import parse_rubric
 from rangeline.policy.trainer import UpdateSettings
 from rangeline.policy.worker import PolicyWorker
+from rangeline.rewards.judge_interval import judge_intervals
 from rangeline.rollout.pretrained import load_pretrained
+from rangeline.stages.calibration import fit_calibration
+from rangeline.stages.judging import FrozenJudge
+from rangeline.stages.progress import silent
 from rangeline.stages.scorers import SCORERS
 from rangeline.stages.workspace import model_cache
 
@@ -64,3 +73,45 @@ def test_texts_to_learn_end_in_the_reference(policy):
     taught = _score(policy, "verifree").taught
     text = policy[0].tokenizer.decode([*taught[1].prompt_ids, *taught[1].target_ids])
     assert text.endswith("so 3 + 4 = 7.\n#### 7")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["judge_interval", "variance_aware", "student_t"])
+def test_judged_source_takes_the_real_judges_intervals(policy, name, tmp_path):
+    """SmolLM2 reads each completion; its states, calibrated on the truth of these rollouts, bound the rewards."""
+    worker, loaded = policy
+    context = context_of([row(prompt=QUESTION)], COMPLETIONS, worker=worker, initial=loaded.model)
+    rubric = parse_rubric((ROOT / "rubrics" / "arithmetic.yaml").read_text(), source="arithmetic.yaml")
+    scorer = ChoiceJudge(loaded)
+    judge = FrozenJudge(rubric, scorer, VerdictCache(tmp_path / "verdicts.sqlite"), 1.0)
+    states = judge.states(context.rollouts, context.rows, context.verdicts, silent, "judge")
+    pair = (states, context.verdicts.truth_N)
+    fitted = fit_calibration(pair, pair, context.config.calibrate, 0)
+    judged = judge_intervals(
+        states, scorer=fitted.scorer, scale=fitted.scale, ratio=None, calibration=fitted.calibration, alpha=0.4
+    )
+    made = SCORERS[name](replace(context, judged=judged)).intervals
+    assert judged.prompt_id_N == made.prompt_id_N
+    assert not judged.missing_N.any()
+    assert np.isfinite(made.center_N[~made.missing_N]).all()
+    assert (name == "judge_interval") == bool((made.half_width_N > 0).any())
+
+
+@pytest.mark.slow
+def test_trapo_verifies_labelled_prompts_of_the_real_model(policy):
+    """A labelled prompt is scored by its reference and stays in the batch; its pass rate is kept."""
+    scored = _score(policy, "trapo")
+    assert [1.0, 0.0, 0.0, 0.0] == scored.intervals.center_N.tolist()
+    assert scored.kept_N.all()
+    assert {"p": [0.25]} == scored.state["trajectories"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "text"), [("sft", "#### 7"), ("pseudo_sft", COMPLETIONS[0][1])])
+def test_taught_texts_are_those_of_the_real_tokenizer(policy, name, text):
+    """What is learned is the rendered reference, or the prompt's own first completion, closed by the end token."""
+    (taught,) = _score(policy, name).taught
+    tokenizer = policy[0].tokenizer
+    assert text == tokenizer.decode(taught.target_ids, skip_special_tokens=True)
+    assert tokenizer.eos_token_id == taught.target_ids[-1]
+    assert 1.0 == taught.weight

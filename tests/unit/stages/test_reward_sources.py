@@ -2,10 +2,13 @@
 
 import json
 import shutil
+from dataclasses import replace
 from typing import get_args
 
 import numpy as np
 import pytest
+import torch
+from safetensors.torch import load_file
 
 from rangeline.audit import audit
 from rangeline.config import PipelineConfig, merge
@@ -13,13 +16,15 @@ from rangeline.errors import ConfigError, NothingKeptError, PoolError
 from rangeline.lineage import MANIFEST_NAME, digest_file, read_manifest
 from rangeline.reward_config import SourceName
 from rangeline.rewards.registry import SOURCES
-from rangeline.stages.crediting import credit_share
+from rangeline.stages.crediting import credit_share, read_taught
 from rangeline.stages.data import read_pool
-from rangeline.stages.rewarding import plan_rewards
+from rangeline.stages.progress import silent
+from rangeline.stages.reward_plan import plan_rewards
 from rangeline.stages.run import RunFolder
 from rangeline.stages.scorers import SCORERS
 from rangeline.stages.session import TrainingSession
-from rangeline.stages.tables import read_advantages, read_intervals, read_rollouts, read_table, write_table
+from rangeline.stages.tables import read_advantages, read_intervals, read_rollouts, read_table
+from rangeline.stages.warmup import warmup
 
 
 def _config(trained, source, **over):
@@ -49,9 +54,16 @@ def test_every_source_is_known_and_can_be_asked():
     assert named == set(SOURCES) == set(SCORERS)
 
 
+@pytest.fixture
+def suited(request):
+    """Give a copy of the workspace whose prompts a source can reward: worked out where it rewards the reasoning."""
+    return lambda source: request.getfixturevalue("solved_copy" if SOURCES[source].needs_reasoning else "copy")
+
+
 @pytest.mark.parametrize("source", sorted(SOURCES))
-def test_source_trains_two_iterations(copy, source):
+def test_source_trains_two_iterations(suited, source):
     """Two iterations run, their chain verifies, and rewards are rows of the rollouts."""
+    copy = suited(source)
     run = _train(copy, source, f"two-{source}", train={"max_silent_iterations": 5})
     folder = run.iteration(2)
     rollouts, intervals = (
@@ -62,6 +74,8 @@ def test_source_trains_two_iterations(copy, source):
     assert () == audit(copy.workspace.root, run.checkpoint(2), original=lambda name: None).failures
     metrics = json.loads((folder / "metrics.json").read_text())
     assert metrics["train/accuracy"] is not None
+    if SOURCES[source].needs_reasoning:
+        assert metrics["advantage/active_share"] > 0.2
     if not SOURCES[source].needs_judge:
         assert (None, None) == (metrics["coverage/empirical"], metrics["interval/mean_width"])
         made = {ref.path.rsplit("/", 1)[1] for ref in read_manifest(folder / MANIFEST_NAME).outputs}
@@ -143,6 +157,22 @@ def test_weights_scale_the_advantages_of_a_source(copy):
     np.testing.assert_array_equal(after, np.where(source == "verifier", 2 * before, 0.0))
 
 
+def test_weights_scale_the_advantages_of_a_domain(copy):
+    """Labelled near sums count half and unlabelled far ones thrice, in one update, each by its own source.
+
+    A domain's factor comes on top of its source's.
+    """
+    plain = _train(copy, "majority", "plain", iterations=1, **MIXED)
+    reward = {"weights": {"verifier": 4.0}, "domain_weights": {"near": 0.5, "far": 3.0}}
+    weighted = _train(copy, "majority", "weighted", iterations=1, reward=reward, **MIXED)
+    table = read_table(weighted.iteration(1) / "policy_intervals.parquet").to_pydict()
+    before, after = (read_advantages(run.iteration(1) / "advantages.parquet").value_N for run in (plain, weighted))
+    assert {("verifier", "near"), ("majority", "far")} == set(zip(table["source"], table["domain"], strict=True))
+    factor = np.where(np.array(table["domain"]) == "near", 2.0, 3.0)
+    np.testing.assert_allclose(after, factor * before)
+    assert np.any(before != 0)
+
+
 def test_each_source_may_have_its_own_update(copy):
     """With one optimiser call a source, each reports its own numbers and moves the policy's version."""
     setting = {"optimiser_calls": "per_source"}
@@ -155,8 +185,9 @@ def test_each_source_may_have_its_own_update(copy):
 
 
 @pytest.mark.parametrize("source", ["trapo", "reference_probability", "verifree", "pseudo_sft", "variance_aware"])
-def test_lost_iteration_of_a_source_is_made_again_bit_for_bit(copy, source):
+def test_lost_iteration_of_a_source_is_made_again_bit_for_bit(suited, source):
     """State, rewards, texts and weights of a repeated iteration have the bytes they had."""
+    copy = suited(source)
     run = _train(copy, source, "again", train={"max_silent_iterations": 5})
     before = {ref.path: ref.sha256 for ref in read_manifest(run.iteration(2) / MANIFEST_NAME).outputs}
     (run.checkpoint(2) / "COMPLETE").unlink()
@@ -179,20 +210,32 @@ def test_state_goes_on_from_iteration_to_iteration(copy):
     assert digest_file(run.iteration(2) / "reward_state.json") == state["reward_state_sha256"]
 
 
-def test_filter_that_keeps_nothing_ends_the_run_by_its_own_name(copy):
-    """When every prompt earns alike the filter drops all, and the run says that it was the filter."""
-    rule = {"record_from": 1, "filter_from": 2, "max_refills": 1, "beta": 5.0}
-    # Without reasoning every reward is 0; a recorded spread makes the threshold positive.
-    run = _train(copy, "reference_probability", "filtered", iterations=1, reward=_filtered(rule))
-    path = run.iteration(1) / "reward_state.json"
-    state = json.loads(path.read_text())
-    state["reference_probability"]["filter"]["recorded"] = [0.5]
-    path.write_text(json.dumps(state))
-    with pytest.raises(NothingKeptError, match="filter must keep a prompt within 2 iterations"):
-        _train(copy, "reference_probability", "filtered", train={"max_silent_iterations": 2}, reward=_filtered(rule))
-    facts = json.loads((run.iteration(2) / "reward.json").read_text())
+def test_filter_that_keeps_nothing_ends_the_run_by_its_own_name(solved_copy):
+    """When no group's spread reaches the threshold the filter drops all, and the run says that it was the filter."""
+    over = {
+        "reward": _filtered({"record_from": 1, "filter_from": 2, "max_refills": 1, "beta": 50.0}),
+        "train": {"max_silent_iterations": 1},
+    }
+    with pytest.raises(NothingKeptError, match="filter must keep a prompt within 1 iterations"):
+        _train(solved_copy, "reference_probability", "filtered", **over)
+    folder = solved_copy.workspace.runs / "filtered" / "iterations" / "000002"
+    facts = json.loads((folder / "reward.json").read_text())
     assert ("nothing kept", 0) == (facts["reward/filter_end"], facts["reward/kept_prompts"])
     assert facts["reward/drawn_prompts"] > 8
+
+
+def test_filter_refills_the_batch_from_its_pool(solved_copy):
+    """Prompts whose rewards hardly differ leave, others of the pool take their place, and all that was drawn counts."""
+    rule = {"record_from": 1, "filter_from": 2, "max_refills": 2, "beta": 0.9}
+    run = _train(solved_copy, "reference_probability", "refilled", reward=_filtered(rule))
+    facts = json.loads((run.iteration(2) / "reward.json").read_text())
+    table = read_table(run.iteration(2) / "policy_intervals.parquet").to_pydict()
+    kept = {prompt for prompt, keep in zip(table["prompt_id"], table["kept"], strict=True) if keep}
+    assert facts["reward/filter_end"] in ("full", "refills spent")
+    assert 8 < facts["reward/drawn_prompts"] == len(set(table["prompt_id"]))
+    assert 0 < len(kept) == facts["reward/kept_prompts"] < facts["reward/drawn_prompts"]
+    left = np.array([prompt not in kept for prompt in table["prompt_id"]])
+    assert not read_advantages(run.iteration(2) / "advantages.parquet").value_N[left].any()
 
 
 def _filtered(rule):
@@ -217,34 +260,83 @@ def test_judged_run_keeps_its_coverage(copy):
     assert metrics["coverage/empirical"] is not None
 
 
-def test_a_source_draws_further_prompts_of_its_own_only(copy):
+def test_a_source_draws_further_prompts_of_its_own_only(solved_copy):
     """Where sources share the prompts, a refill never hands a source a prompt that belongs to another."""
-    rule = {"filter": {"record_from": 1, "filter_from": 2, "max_refills": 2}}
+    rule = {"filter": {"record_from": 1, "filter_from": 2, "max_refills": 2, "beta": 50.0}}
     reward = {"labelled_source": "reference_probability", "reference_probability": rule}
     train = {"labelled_prompts": 4, "max_silent_iterations": 5}
-    run = _train(copy, "majority", "mixed", iterations=1, reward=reward, train=train)
-    path = run.iteration(1) / "reward_state.json"
-    state = json.loads(path.read_text())
-    state["reference_probability"]["filter"]["recorded"] = [0.5]
-    path.write_text(json.dumps(state))
-    _train(copy, "majority", "mixed", reward=reward, train=train)
-    labelled = {row.prompt_id for row in read_pool(copy.workspace, "warmup")}
+    run = _train(solved_copy, "majority", "mixed", reward=reward, train=train)
+    labelled = {row.prompt_id for row in read_pool(solved_copy.workspace, "warmup")}
     table = read_table(run.iteration(2) / "policy_intervals.parquet").to_pydict()
     owned = {p for p, name in zip(table["prompt_id"], table["source"], strict=True) if name == "reference_probability"}
     assert owned
     assert owned <= labelled
     facts = json.loads((run.iteration(2) / "reward.json").read_text())
     assert 0 < facts["reward/reference_probability/filter_threshold"]
-    assert 4 == facts["reward/reference_probability/drawn_prompts"]
+    assert 4 < facts["reward/reference_probability/drawn_prompts"]
 
 
-def test_weights_scale_the_reference_term_with_the_advantages(copy):
+def test_weights_scale_the_reference_term_with_the_advantages(solved_copy):
     """A weight of 0 turns both terms of VeriFree off: nothing is learned, and the iteration says so."""
-    run = _train(copy, "verifree", "off", iterations=1, reward={"weights": {"verifree": 0.0}})
-    (run.iteration(1) / "taught.parquet").unlink(missing_ok=True)
-    row = {"prompt_id": read_rollouts(run.iteration(1) / "policy_rollouts.parquet").prompt_id_N[0]}
-    content = {"prompt_ids": [1, 2], "target_ids": [3], "weight": 0.5}
-    write_table(run.iteration(1) / "taught.parquet", {name: [value] for name, value in (row | content).items()})
+    run = _train(solved_copy, "verifree", "off", iterations=1, reward={"weights": {"verifree": 0.0}})
+    assert read_taught(run.iteration(1), _config(solved_copy, "verifree"))
     for weight, expected in ((0.0, False), (2.0, True)):
-        config = _config(copy, "verifree", reward={"weights": {"verifree": weight}})
+        config = _config(solved_copy, "verifree", reward={"weights": {"verifree": weight}})
         assert expected is credit_share(run.iteration(1), config, before=run.iteration(0))
+
+
+@pytest.mark.parametrize("kind", ["match_batch", "match_initial"])
+def test_a_scale_of_advantages_is_one_of_the_reference_term(solved_copy, kind):
+    """What advantages are multiplied by, VeriFree's second term is too: they are one objective."""
+    run = _train(solved_copy, "verifree", "plain", iterations=1)
+    before = [row.weight for row in read_taught(run.iteration(1), _config(solved_copy, "verifree"))]
+    config = _config(solved_copy, "verifree", advantages={"estimator": "grpo", "advantage_scale": kind})
+    credit_share(run.iteration(1), config, before=run.iteration(0))
+    factor = json.loads((run.iteration(1) / "credit.json").read_text())["advantage/scale"]
+    assert abs(factor - 1) > 0.1
+    after = [row.weight for row in read_taught(run.iteration(1), config)]
+    np.testing.assert_allclose(after, factor * np.array(before))
+    assert any(before)
+
+
+@pytest.mark.parametrize(
+    "over",
+    [
+        {"reward": {"source": "reference_probability"}},
+        {"reward": {"source": "verifree"}},
+        {"reward": {"source": "majority", "labelled_source": "verifree"}, "train": {"labelled_prompts": 4}},
+    ],
+)
+def test_prompts_without_reasoning_are_refused_with_the_next_step(copy, over):
+    """Where replies are answers alone there is no reasoning to reward: said before anything is sampled."""
+    config = PipelineConfig.model_validate(merge(copy.config.model_dump(), over))
+    says = r"must have prompts that are answered with reasoning; got \d+ of pool 'warmup' .*configs/reasoning.yaml"
+    with pytest.raises(PoolError, match=says):
+        TrainingSession(copy.workspace, config, run="none")
+
+
+def test_of_mixed_prompts_those_with_reasoning_are_taken(copy):
+    """A pool of both kinds trains on the prompts that are worked out, as one with few labels on the labelled."""
+    plan = plan_rewards(_config(copy, "reference_probability"))
+    bare, *_ = read_pool(copy.workspace, "warmup")
+    worked = replace(bare, prompt_id="w", suite="grade_school_math")
+    assert (worked,) == plan.usable([bare, worked])
+
+
+def test_supervised_training_comes_before_any_method(solved_copy):
+    """A run may begin from what the supervised source taught: its policy is named as the model of the next workspace.
+
+    The warm-up of the second workspace makes no step, so that its start is the taught policy itself.
+    """
+    taught = _train(solved_copy, "sft", "taught", iterations=1)
+    values = merge(solved_copy.config.model_dump(mode="json"), {"warmup": {"epochs": 0}})
+    values["policy"]["model"] = str(taught.checkpoint(1) / "policy")
+    config = PipelineConfig.model_validate(values)
+    warmup(solved_copy.workspace, config, silent)
+    start, end = (
+        load_file(folder / "policy" / "model.safetensors")
+        for folder in (solved_copy.workspace.warmup, taught.checkpoint(1))
+    )
+    assert all(torch.equal(start[name], end[name]) for name in start)
+    run = _train(type(solved_copy)(solved_copy.workspace, config, solved_copy.run), "verifier", "after", iterations=1)
+    assert (run.checkpoint(1) / "COMPLETE").is_file()

@@ -55,7 +55,9 @@ def _finish(folder, *numbers):
     for number in numbers:
         marker = _checkpoint(folder, number) / "COMPLETE"
         atomic_write(folder.iteration(number) / "checkpoint.json", marker.read_bytes())
-        atomic_write(folder.iteration(number) / MANIFEST_NAME, "{}")
+        path = folder.iteration(number) / MANIFEST_NAME
+        outputs = {folder.iteration(number) / "checkpoint.json": None}
+        write_manifest(path, folder.root.parents[1], kind="iteration", outputs=outputs)
 
 
 def test_run_opened_twice_is_the_same_run(workspace):
@@ -84,7 +86,7 @@ def test_default_name_says_estimator_and_identity(workspace):
     [
         {"train": {"iterations": 9}},
         {"train": {"on_alarm": "continue"}},
-        {"train": {"keep_checkpoints": 5}},
+        {"train": {"keep_checkpoints": 5, "keep_best": "none"}},
         {"train": {"max_silent_iterations": 9}},
         {"coverage": {"min_rows": 4, "confidence": 0.9}},
         {"evaluate": {"samples": 2, "pass_at": (1, 2)}},

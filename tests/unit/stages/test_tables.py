@@ -171,3 +171,23 @@ def test_broken_table_is_named(tmp_path, kind, damage):
     path.write_bytes(damage(path.read_bytes()))
     with pytest.raises(DataContractError, match=r"Table '.*t\.parquet' must be a Parquet file; got .*Restore it"):
         read(path)
+
+
+@pytest.mark.parametrize("values", [[3, 4], [5]])
+def test_a_table_that_was_written_again_is_read_again(tmp_path, values):
+    """What is remembered of a small table ends with the file that it was read from, also one of the same size."""
+    path = tmp_path / "table.parquet"
+    write_table(path, {"value": [1, 2]})
+    assert [1, 2] == read_table(path)["value"].to_pylist()
+    write_table(path, {"value": values})
+    assert values == read_table(path)["value"].to_pylist()
+
+
+def test_a_table_that_is_gone_is_not_remembered(tmp_path):
+    """A file that was read before and then removed is missing."""
+    path = tmp_path / "table.parquet"
+    write_table(path, {"value": [1]})
+    read_table(path)
+    path.unlink()
+    with pytest.raises(DataContractError, match="must exist"):
+        read_table(path)

@@ -114,6 +114,19 @@ def test_other_settings_are_another_workspace(root):
     assert _choose(root, "seed=1")[0] != _choose(root, "seed=2")[0]
 
 
+@pytest.mark.parametrize("data", ["", "seed=1"])
+def test_what_no_data_stage_reads_finds_the_workspace_that_was_made(root, tmp_path, data):
+    """After `prepare --config F`, `train --config F --set train.iterations=2` works there and rewrites nothing."""
+    (tmp_path / "mine.yaml").write_text(yaml.safe_dump({"warmup": {"epochs": 1}, "train": {"iterations": 4}}))
+    given = [data] if data else []
+    made, _ = _choose(root, *given, config_file=tmp_path / "mine.yaml")
+    before = _snapshot(made.root)
+    workspace, config = _choose(root, *given, "train.iterations=2", config_file=tmp_path / "mine.yaml")
+    assert (made, 2, 1) == (workspace, config.train.iterations, config.warmup.epochs)
+    assert before == _snapshot(made.root)
+    assert 4 == open_workspace(made.root)[1].train.iterations
+
+
 def test_choosing_again_rewrites_nothing(root, tmp_path):
     """The second choice of the same settings touches no file of the workspace."""
     (tmp_path / "mine.yaml").write_text(yaml.safe_dump({"data": {"files": ["rows.jsonl"]}}))
