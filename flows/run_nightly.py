@@ -147,7 +147,7 @@ def do_night(request: NightlyRequest, record: dict[str, Any]) -> None:
     record["calibration"] = make_data(workspace, config)
     record["prompts_added"] = require_no_move(workspace, before)
     name, same = name_of_night(workspace, config, str(record["night"]))
-    if same is not None and same != name:
+    if same is not None:
         record |= {"outcome": "unchanged", "reason": f"nothing is new: run '{same}' has these data and settings"}
     else:
         result = train_and_promote(workspace, config, name, max_fall=request.max_fall)

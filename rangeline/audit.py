@@ -92,6 +92,8 @@ class _Walk:
         if not path.is_file():
             if reason := self.stores.why_deleted(name):
                 return Finding(name, "pruned", f"deleted by retention: {reason}; recorded sha256 {sha256[:12]}")
+            if self.kept(sha256, md5):
+                return Finding(name, "superseded", "not in place; the recorded bytes are kept and match")
             return Finding(name, "missing", f"missing; recorded sha256 {sha256[:12]}")
         actual = digest_file(path)
         if actual == sha256:

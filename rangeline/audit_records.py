@@ -56,6 +56,8 @@ def _noted(root: Path, ledger: Ledger, name: str, sha256: str) -> Finding:
     if not path.is_file():
         if reason := ledger.why_deleted(name):
             return Finding(name, "pruned", f"deleted by retention: {reason}")
+        if find_kept(root, sha256):
+            return Finding(name, "superseded", "not in place; the noted bytes are kept and match")
         return Finding(name, "missing", f"missing; noted sha256 {sha256[:12]}")
     if digest_file(path) == sha256:
         return Finding(name, "ok", f"sha256 {sha256[:12]}")

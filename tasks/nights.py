@@ -24,6 +24,7 @@ from rangeline.provenance.ledger import read_ledger
 from rangeline.stages.evaluation import EvaluationResult
 from rangeline.stages.intake import Intake, moved_prompts, pool_table_of, take_in
 from rangeline.stages.renewal import calibration_changes, changed_base, changed_judge
+from rangeline.stages.retention import run_of
 from rangeline.stages.run import finished_run_like, free_run_name
 from rangeline.stages.workspace import Workspace, open_workspace
 from tasks.audits import audit_target
@@ -190,7 +191,12 @@ def why_calibrate(workspace: str) -> str:
 def name_of_night(workspace: str, config: PipelineConfig, base: str) -> tuple[str, str | None]:
     """Return the name of tonight's run, and a finished nightly run that already answers the same question, or None."""
     place, _ = open_workspace(workspace)
-    return free_run_name(place, config, base), finished_run_like(place, config, prefix="nightly-")
+    name, same = free_run_name(place, config, base), finished_run_like(place, config, prefix="nightly-")
+    decided = {entry.facts["version"] for entry in read_ledger(place.root).entries if entry.kind == "promotion"}
+    versions = model_versions(Tracker.open(place.root), POLICY_MODEL) if same else []
+    runs = {run_of(item.checkpoint or "") for item in versions if item.version in decided}
+    # A night that ended between training and promotion has an answer that nobody drew a conclusion from.
+    return name, same if same in runs else None
 
 
 def serving_policy(workspace: str) -> tuple[int | None, str, str]:

@@ -80,6 +80,11 @@ class ScriptedJudge:
         return [tuple(self._reply(request)) for request in requests]
 
 
+def choice_digest(model_digest: str, dtype: str) -> str:
+    """Return the identity of a judge that scores choices by a model of that digest, in that precision."""
+    return hashlib.sha256(f"choice-1 {model_digest} torch.{dtype}".encode()).hexdigest()
+
+
 class ChoiceJudge:
     """A frozen language model in this process as judge.
 
@@ -100,8 +105,7 @@ class ChoiceJudge:
         self._model = pretrained.model
         self._tokenizer = pretrained.tokenizer
         self._tokens_per_batch = tokens_per_batch
-        identity = f"choice-1 {pretrained.digest} {pretrained.model.dtype}"
-        self.digest = hashlib.sha256(identity.encode()).hexdigest()
+        self.digest = choice_digest(pretrained.digest, str(pretrained.model.dtype).removeprefix("torch."))
         controls = {str(item) for item in pretrained.tokenizer.added_tokens_decoder.values()}
         longest_first = sorted((item for item in controls if len(item.strip()) > 1), key=len, reverse=True)
         self._control = re.compile("|".join(map(re.escape, longest_first)) or r"(?!)")

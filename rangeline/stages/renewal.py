@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from rangeline.config import PipelineConfig
+from rangeline.judge.option_scorer import choice_digest
 from rangeline.lineage import MANIFEST_NAME, Manifest, digest_file, read_manifest
 from rangeline.rollout.fresh_model import PREFIX
-from rangeline.rollout.pretrained import model_digest
+from rangeline.rollout.pretrained import model_digest, resolve_dtype
 from rangeline.stages.judging import SYNTHETIC
 from rangeline.stages.workspace import Workspace, model_cache
 
@@ -55,10 +56,11 @@ def changed_judge(manifest: Manifest, config: PipelineConfig) -> str:
     if config.judge.model == SYNTHETIC:
         return ""
     recorded = str((manifest.facts.get("judge") or {}).get("digest", ""))
-    actual = model_digest(config.judge.model, cache_dir=model_cache())
+    weights = model_digest(config.judge.model, cache_dir=model_cache())
+    actual = choice_digest(weights, resolve_dtype(config.judge.dtype))
     if recorded == actual:
         return ""
-    return f"judge: the weights of '{config.judge.model}' are {actual[:12]}, calibration asked {recorded[:12]}"
+    return f"judge: the weights or precision of '{config.judge.model}' are not those that calibration asked"
 
 
 def _changed_inputs(workspace: Workspace, manifest: Manifest) -> list[str]:

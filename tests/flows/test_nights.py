@@ -83,7 +83,8 @@ def nights(tiny_workspace, tmp_path_factory):
     near = [row(f"label-{i}", 30 + i, 45 + 2 * i, labelled=True) for i in range(12)]
     changed = {**known, "reference": str(int(known["reference"]) + 1)}
     wrong = {**row("bad", 1, 2, labelled=True), "reference": "no number at all"}
-    arrive(root, "tuesday.jsonl", [known, changed, wrong, *far, *near])
+    arrive(root, "tuesday.jsonl", [known, wrong, *far, *near])
+    arrive(root, "wednesday.jsonl", [changed])
     arrive(root, "broken.jsonl", [{"prompt_id": 3}])
     told["third"] = nightly(request), record_of(root)
     told["root"] = root
@@ -262,7 +263,7 @@ def test_exchanged_judge_weights_renew_calibration(nights, tmp_path):
     text = (copy / "params.yaml").read_text()
     (copy / "params.yaml").write_text(text.replace(config.judge.model, str(model)))
     (model / "generation_config.json").write_text('{"eos_token_id": 2, "pad_token_id": 0}')
-    assert "judge: the weights of" in why_calibrate(str(copy))
+    assert "judge: the weights or precision of" in why_calibrate(str(copy))
 
 
 def test_the_demo_path_promotes_through_the_same_gates(nights):

@@ -94,7 +94,13 @@ def test_what_retention_deleted_is_pruned_and_not_missing(moved_on):
     append_note(root, Note(kind=PRUNED, ended="x", facts={"deleted": ["runs/r/iterations"], "reason": "old night"}))
     (folder / "policy_0.parquet").unlink()
     (root / "data" / "calibration" / "scorer.bin").unlink()
+    (root / "data" / "pools" / "audit.parquet").unlink()
+    digest = next(
+        r.sha256 for r in lineage_refs(root, folder / "manifest.json", find_older(root)) if "scorer" in r.path
+    )
+    find_kept(root, digest).unlink()
     found = states(look(root, folder))
+    assert "not in place; the recorded bytes are kept" in found["superseded"]["data/pools/audit.parquet"]
     assert "old night" in found["pruned"]["runs/r/iterations/000001/policy_0.parquet"]
     assert "data/calibration/scorer.bin" in found["missing"]
 
