@@ -262,7 +262,7 @@ def test_exchanged_judge_weights_renew_calibration(nights, tmp_path):
     shutil.copytree(config.judge.model, model)
     text = (copy / "params.yaml").read_text()
     (copy / "params.yaml").write_text(text.replace(config.judge.model, str(model)))
-    (model / "generation_config.json").write_text('{"eos_token_id": 2, "pad_token_id": 0}')
+    (model / "config.json").write_text((model / "config.json").read_text() + " ")
     assert "judge: the weights or precision of" in why_calibrate(str(copy))
 
 
