@@ -253,19 +253,6 @@ def test_retention_spares_what_champions_need(nights):
     assert "older than" in read_ledger(root).why_deleted("runs/nightly-2001-01-01/run.json")
 
 
-def test_exchanged_judge_weights_renew_calibration(nights, tmp_path):
-    """Weights exchanged below the same name are found by digest, though no setting changed."""
-    copy = tmp_path / "copy"
-    shutil.copytree(nights["root"], copy, symlinks=True, ignore=shutil.ignore_patterns("mlruns", "runs"))
-    _, config = open_workspace(copy)
-    model = tmp_path / "judge"
-    shutil.copytree(config.judge.model, model)
-    text = (copy / "params.yaml").read_text()
-    (copy / "params.yaml").write_text(text.replace(config.judge.model, str(model)))
-    (model / "config.json").write_text((model / "config.json").read_text() + " ")
-    assert "judge: the weights or precision of" in why_calibrate(str(copy))
-
-
 def test_the_demo_path_promotes_through_the_same_gates(nights):
     """Running every flow in order on the same data and name trains nothing twice and keeps the version's gates."""
     root = nights["root"]
@@ -350,3 +337,16 @@ def test_a_changed_byte_of_the_ledger_is_named(nights):
     found = audit_all(root)
     path.write_bytes(old)
     assert "line " in found[".rangeline/ledger.jsonl"]
+
+
+def test_exchanged_judge_weights_renew_calibration(nights, tmp_path):
+    """Weights exchanged below the same name are found by digest, though no setting changed."""
+    copy = tmp_path / "copy"
+    shutil.copytree(nights["root"], copy, symlinks=True, ignore=shutil.ignore_patterns("mlruns", "runs"))
+    _, config = open_workspace(copy)
+    model = tmp_path / "judge"
+    shutil.copytree(config.judge.model, model)
+    text = (copy / "params.yaml").read_text()
+    (copy / "params.yaml").write_text(text.replace(config.judge.model, str(model)))
+    (model / "config.json").write_text((model / "config.json").read_text() + " ")
+    assert "judge: the weights or precision of" in why_calibrate(str(copy))
