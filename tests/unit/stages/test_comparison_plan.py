@@ -135,12 +135,13 @@ FIXED = {"estimator": "range", "reference_width": 0.25}
     ("over", "expected"),
     [
         ({"intervals": {"adapt": "audit_window", "adapt_window": 30}}, 30),
-        ({"intervals": {"adapt": "none", "adapt_window": 30}, "advantages": FIXED}, 4),
+        ({"intervals": {"adapt": "none", "adapt_window": 30}, "advantages": FIXED}, 20),
+        ({"train": {"max_silent_iterations": 50}}, 50),
         ({"intervals": {"adapt": "none"}, "advantages": {"estimator": "auto"}}, 20),
     ],
 )
 def test_iterations_that_a_resumed_run_looks_back_to_are_kept(over, expected):
-    """As many stay before a checkpoint as the audit window and the choice of the estimator read."""
+    """As many stay as the audit window, the choice of the estimator and the count of silent iterations read."""
     assert expected == kept_iterations(PipelineConfig.model_validate(over))
 
 
