@@ -19,7 +19,6 @@ from rangeline.errors import ConfigError
 from rangeline.lineage import digest_bytes, digest_json, write_json
 from rangeline.policy.supervised import SupervisedRow
 from rangeline.records import PromptRow, RolloutSet
-from rangeline.rewards.registry import source_facts
 from rangeline.rewards.verifiable import verifier_intervals
 from rangeline.seeds import stream
 from rangeline.stages.comparison_budget import rollouts_before
@@ -232,7 +231,10 @@ class RunRecord:
 def pairing_of(session: TrainingSession) -> str:
     """Return a digest of what settles a run's first rollouts; runs of a seed that share it must draw the same."""
     plan, train = session.plan, session.config.train
-    facts = [plan.pool, source_facts(plan.source).needs_references, plan.needs_judge, plan.is_supervised]
+    pools = [plan.pool, *(["warmup"] if train.labelled_prompts else [])]
+    # Which prompts a source can score differs between sources of one pool.
+    usable = [[row.prompt_id for row in plan.usable(read_pool(session.workspace, pool), pool)] for pool in pools]
+    facts = [plan.pool, usable, plan.needs_judge, plan.is_supervised]
     counts = [train.prompts_per_iteration, train.labelled_prompts, train.ratio_prompts, train.audit_prompts]
     return digest_json([*facts, *counts, session.config.sampling.model_dump(mode="json")])
 
