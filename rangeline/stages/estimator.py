@@ -59,7 +59,8 @@ def is_open(settings: AdvantageConfig) -> bool:
 def set_estimator(settings: AdvantageConfig) -> ChosenEstimator:
     """Return the settings as they are; what they leave open is the paper's rule at the default width.
 
-    That is the case where no judge is asked: rewards are then points, for which ``range`` of any width is Dr.GRPO.
+    That is the case where no source gives intervals with a width: rewards are then points, for which ``range`` of any
+    width is Dr.GRPO.
     """
     estimator, width = settings.estimator, settings.reference_width
     chosen = Candidate(
