@@ -31,7 +31,7 @@ _FREE_TRAIN_SETTINGS = frozenset(
         "evaluate_every",
     }
 )
-_LOOK_BACK = 20
+RECENT_ITERATIONS = 20
 """Iterations whose audits the choice of an estimator reads; a recalibration reads fewer."""
 STOPPED = "stopped.json"
 """Names the checkpoint that a run made because it was asked to stop."""
@@ -68,6 +68,15 @@ class OpenedRun:
     """Iterations that are complete."""
     passed_over: tuple[str, ...]
     """Checkpoints that were newer but not usable, with the reason."""
+
+
+def iterations_read(config: PipelineConfig) -> int:
+    """Return how many iterations going on from a checkpoint reads, that of the checkpoint included.
+
+    Whoever lets files of iterations go must leave these, or the run is taken for damaged and begins anew.
+    """
+    window = config.intervals.adapt_window if config.intervals.adapt != "none" else 0
+    return max(RECENT_ITERATIONS, window)
 
 
 def run_identity(workspace: Workspace, config: PipelineConfig) -> str:
@@ -130,7 +139,7 @@ def open_run(workspace: Workspace, config: PipelineConfig, name: str | None) -> 
             raise ConfigError(msg)
     else:
         write_json(path, {"name": folder.name, "identity": identity, "config": config.model_dump(mode="json")})
-    done, passed_over = last_complete(folder, thorough=True, back=max(config.intervals.adapt_window, _LOOK_BACK))
+    done, passed_over = last_complete(folder, thorough=True, back=iterations_read(config) - 1)
     return OpenedRun(folder, done, passed_over)
 
 
