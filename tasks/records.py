@@ -21,6 +21,8 @@ from tasks.notes import flow_started, note, note_stage, seconds_ago
 from tasks.reporting import logger, show_markdown, show_table
 from tasks.tracking import TIMING, Tracker
 
+_CALLING = ("concurrency", "timeout_s", "attempts", "max_wait_s")
+"""How a judge's server is called, which changes no answer."""
 _BEGUN = "rangeline.begun"
 """Tag of a run whose settings, data sets and scorer are all logged."""
 _FAINT_PAIR_WEIGHT = 0.02
@@ -61,6 +63,9 @@ def _tracking_run(session: TrainingSession) -> str:
         "coverage": True,
         "overlap": True,
         "evaluate": True,
+        "processes": True,
+        "rollout": {"url", "transfer", "tolerance", "extra", "max_model_len"},
+        "judge": {"url": True, "api_key_env": True, "budget": True, "cache": True, "server": {*_CALLING}},
     }
     tracker.log_parameters(run_id, session.config.model_dump(mode="json", exclude=free))
     for stage in ("pools", *session.plan.stages):

@@ -93,6 +93,10 @@ def run_identity(workspace: Workspace, config: PipelineConfig) -> str:
         settings["policy"][key] = resolve_dtype(settings["policy"][key])
     for key in ("url", "transfer", "tolerance", "extra", "max_model_len"):  # where the engine is, not what it computes
         settings["rollout"].pop(key)
+    for key in ("url", "api_key_env", "budget", "cache"):  # where the judge is, and what it may cost
+        settings["judge"].pop(key)
+    # How the server is called; its context alone decides which questions are asked.
+    settings["judge"]["server"] = {"context_tokens": settings["judge"]["server"]["context_tokens"]}
     settings["train"] = {key: v for key, v in settings["train"].items() if key not in _FREE_TRAIN_SETTINGS}
     # Of the overlap rules, those that widen change intervals; the others only say when the run goes on.
     widening = {name: rule.limit for name, rule in config.overlap if rule.consequence == "widen"}
