@@ -21,7 +21,6 @@ from rangeline.stages.ahead import sampling_ahead, take_ahead
 from rangeline.stages.calibration import Calibration, fresh_calibration, load_calibration, read_truth, source_rows
 from rangeline.stages.data import read_pool, read_world
 from rangeline.stages.estimator import (
-    RECENT_ITERATIONS,
     ChosenEstimator,
     LabelledRows,
     choose_estimator,
@@ -38,7 +37,7 @@ from rangeline.stages.policy import open_policy
 from rangeline.stages.progress import Progress, silent
 from rangeline.stages.reward_plan import plan_rewards, require_domains
 from rangeline.stages.rewarding import RewardModels
-from rangeline.stages.run import OpenedRun, open_run
+from rangeline.stages.run import RECENT_ITERATIONS, OpenedRun, open_run
 from rangeline.stages.sampling_server import SamplingServer, open_server
 from rangeline.stages.sittings import clear_remains, retire, save_stop, write_sitting
 from rangeline.stages.tables import read_judgments, write_table

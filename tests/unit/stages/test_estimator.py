@@ -13,7 +13,8 @@ from rangeline.conformal.adaptive import blend, start_level
 from rangeline.conformal.intervals import CalibrationSet
 from rangeline.lineage import MANIFEST_NAME, read_manifest
 from rangeline.stages.adaptation import Repair
-from rangeline.stages.estimator import RECENT_ITERATIONS, LabelledRows, choose_estimator, set_estimator
+from rangeline.stages.estimator import LabelledRows, choose_estimator, set_estimator
+from rangeline.stages.run import RECENT_ITERATIONS
 from rangeline.stages.session import TrainingSession
 from rangeline.stages.tables import read_advantages, read_intervals
 
