@@ -25,6 +25,7 @@ from tasks.processes import TELEMETRY_OFF, require_success
 from tasks.server import own_origins
 
 POOL = "rangeline"
+PARTS = ("prefect", "mlflow", "worker")
 _START_S = 180.0
 _STOP_S = 20.0
 _TICK_S = 0.3
@@ -43,11 +44,18 @@ class ServePlan:
     """Folder of flows and `prefect.yaml`."""
     prefect_port: int
     mlflow_port: int
+    parts: tuple[str, ...] = PARTS
+    """Which of them are served; a worker needs the Prefect server."""
 
     @property
     def api(self) -> str:
         """Address of the Prefect API."""
         return f"http://127.0.0.1:{self.prefect_port}/api"
+
+    @property
+    def page(self) -> str:
+        """Address of the Prefect page."""
+        return self.api.removesuffix("/api")
 
     @property
     def mlflow(self) -> str:
@@ -84,13 +92,12 @@ def mlflow_command(root: Path, port: int) -> list[str]:
     ]
 
 
-def deploy_commands() -> list[list[str]]:
-    """Return what puts pool, deployments and automations on the server: the one place to add to."""
-    prefect = [sys.executable, "-m", "prefect", "--no-prompt"]
-    return [
-        [*prefect, "work-pool", "create", "--type", "process", POOL, "--overwrite"],
-        [*prefect, "deploy", "--all"],
-    ]
+def deploy_command(plan: ServePlan) -> list[str]:
+    """Return what puts automations on the server and, where a worker is to run, the pool and the deployments.
+
+    A child, since prefect reads its settings when it is imported.
+    """
+    return [sys.executable, "-m", "tasks.automations", *([str(plan.project)] if "worker" in plan.parts else [])]
 
 
 def worker_command() -> list[str]:
@@ -186,22 +193,26 @@ def serving(plan: ServePlan, say: Callable[[str], None]) -> Iterator[Family]:
     """
     with ExitStack() as stack:
         stack.enter_context(only_server(plan, say))
-        for option, port in (("--port", plan.prefect_port), ("--mlflow-port", plan.mlflow_port)):
-            require_free(option, port)
+        ports = {"prefect": ("--port", plan.prefect_port), "mlflow": ("--mlflow-port", plan.mlflow_port)}
+        for name in plan.parts:
+            if name in ports:
+                require_free(*ports[name])
         family = Family(plan)
         stack.callback(family.end)
-        family.start("prefect", prefect_command(plan))
-        family.start("mlflow", mlflow_command(plan.root, plan.mlflow_port))
-        family.wait("prefect", lambda: fetch(f"{plan.api}/health") is not None)
-        say(f"Prefect answers at {plan.api.removesuffix('/api')}")
-        family.wait("mlflow", lambda: fetch(f"{plan.mlflow}/health") is not None)
-        say(f"MLflow answers at {plan.mlflow}")
-        for command in deploy_commands():
-            require_success(command, cwd=plan.project, env=plan.environment())
-        say("Deployments of every flow are in place")
-        family.start("worker", worker_command())
-        family.wait("worker", lambda: worker_is_online(plan))
-        say(f"A worker of the pool '{POOL}' waits for flow runs")
+        if "prefect" in plan.parts:
+            family.start("prefect", prefect_command(plan))
+        if "mlflow" in plan.parts:
+            family.start("mlflow", mlflow_command(plan.root, plan.mlflow_port))
+            family.wait("mlflow", lambda: fetch(f"{plan.mlflow}/health") is not None)
+            say(f"MLflow answers at {plan.mlflow}")
+        if "prefect" in plan.parts:
+            family.wait("prefect", lambda: fetch(f"{plan.api}/health") is not None)
+            require_success(deploy_command(plan), cwd=plan.project, env=plan.environment())
+            say(f"Prefect answers at {plan.page}")
+        if "worker" in plan.parts:
+            family.start("worker", worker_command())
+            family.wait("worker", lambda: worker_is_online(plan))
+            say(f"Every flow is deployed, and a worker of the pool '{POOL}' waits for flow runs")
         yield family
 
 
@@ -231,7 +242,7 @@ def only_server(plan: ServePlan, say: Callable[[str], None]) -> Iterator[None]:
         if note:
             say(f"Process {note.get('pid')} served here and was killed; its lock is taken over.")
         handle.truncate(0)
-        json.dump({"pid": os.getpid(), "prefect": plan.api.removesuffix("/api"), "mlflow": plan.mlflow}, handle)
+        json.dump({"pid": os.getpid(), "prefect": plan.page, "mlflow": plan.mlflow}, handle)
         handle.flush()
         try:
             yield
