@@ -26,7 +26,7 @@ from tasks.server import own_origins
 
 POOL = "rangeline"
 PARTS = ("prefect", "mlflow", "worker")
-_START_S = 180.0
+_START_S = 300.0
 _STOP_S = 20.0
 _TICK_S = 0.3
 _NUM_LAST_LINES = 8
@@ -71,6 +71,8 @@ class ServePlan:
             "PREFECT_API_URL": self.api,
             "PREFECT_SERVER_CORS_ALLOWED_ORIGINS": ",".join(own_origins(self.prefect_port)),
             "PREFECT_SERVER_UI_API_URL": self.api,
+            # Jobs that a page could start are no part of what is shown here.
+            "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
             "PYTHONUNBUFFERED": "1",
             "RANGELINE_HOME": str(self.project),
         }
