@@ -120,7 +120,10 @@ def findings(report: JudgeReport) -> list[str]:
 
 def markdown_page(report: JudgeReport) -> str:
     """Return the report as Markdown."""
-    parts = [f"# Reliability of the judge\n\n{_about(report)}\n", *(f"- {markdown_cell(line)}" for line in findings(report))]
+    parts = [
+        f"# Reliability of the judge\n\n{_about(report)}\n",
+        *(f"- {markdown_cell(line)}" for line in findings(report)),
+    ]
     for heading, header, rows in tables(report):
         parts += [f"\n## {heading}\n", _row(header), _row(["---"] * len(header)), *(_row(cells) for cells in rows)]
     return "\n".join(parts) + "\n"

@@ -107,8 +107,10 @@ def foreign_code(tree):
 def loose_weights(tree):
     """Give models that are read without asking for safetensors, where the class reads weights."""
     for name, words, node in calls(tree):
-        if name.rpartition(".")[2] == "from_pretrained" and "AutoModel" in name and not is_true(
-            words.get("use_safetensors")
+        if (
+            name.rpartition(".")[2] == "from_pretrained"
+            and "AutoModel" in name
+            and not is_true(words.get("use_safetensors"))
         ):
             # A GGUF file is a table of numbers too.
             if "gguf_file" not in words:

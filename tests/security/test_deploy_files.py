@@ -100,7 +100,9 @@ def test_logins_are_asked_for():
     assert "--app-name basic-auth" in (DEPLOY / "compose" / "mlflow.sh").read_text()
 
 
-@pytest.mark.parametrize("origin", ["PREFECT_SERVER_CORS_ALLOWED_ORIGINS", "MLFLOW_ALLOWED_ORIGINS", "MLFLOW_ALLOWED_HOSTS"])
+@pytest.mark.parametrize(
+    "origin", ["PREFECT_SERVER_CORS_ALLOWED_ORIGINS", "MLFLOW_ALLOWED_ORIGINS", "MLFLOW_ALLOWED_HOSTS"]
+)
 def test_hosts_and_origins_are_named(origin):
     """Allowed hosts and origins are names, never a wildcard."""
     given = [item["environment"][origin] for item in SERVICES.values() if origin in item.get("environment", {})]

@@ -46,7 +46,11 @@ def bars(line):
 def is_inert(text):
     """Tell whether Markdown holds no tag, no link and no picture, and no character without a glyph."""
     plain = re.sub(r"\\.", "", text)
-    return not re.search(r"<[a-zA-Z/!]", plain) and "](" not in plain and not re.search(r"[\x00-\x08\x0b-\x1f\u202e]", text)
+    return (
+        not re.search(r"<[a-zA-Z/!]", plain)
+        and "](" not in plain
+        and not re.search(r"[\x00-\x08\x0b-\x1f\u202e]", text)
+    )
 
 
 @pytest.mark.parametrize("attack", ATTACKS)
@@ -72,7 +76,9 @@ def test_tables_of_benchmarks_keep_their_shape(attack):
     tables = [[line for line in text.splitlines() if line.startswith("|")] for text in (harmless, hostile)]
     assert [bars(line) for line in tables[0]] == [bars(line) for line in tables[1]]
     assert is_inert(hostile)
-    assert is_inert("".join(line for line in benchmark_markdown({}, {"a": attack}).splitlines() if line.startswith("|")))
+    assert is_inert(
+        "".join(line for line in benchmark_markdown({}, {"a": attack}).splitlines() if line.startswith("|"))
+    )
 
 
 @pytest.mark.parametrize("attack", ATTACKS)

@@ -17,7 +17,8 @@ from tasks.serving import Family, ServePlan, mlflow_command, only_server, requir
 
 PARENT = """
 import subprocess, sys, time
-child = subprocess.Popen([sys.executable, "-m", "tasks.guard", sys.executable, "-c", sys.argv[1]], start_new_session=True)
+command = [sys.executable, "-m", "tasks.guard", sys.executable, "-c", sys.argv[1]]
+child = subprocess.Popen(command, start_new_session=True)
 print(child.pid, flush=True)
 time.sleep(60)
 """
@@ -58,9 +59,11 @@ def test_a_second_server_of_a_workspace_is_told_who_serves(plan):
     """The lock is held while the first one runs; the second is told process and addresses, and changes nothing."""
     said = []
     with only_server(plan, said.append):
-        with pytest.raises(ConfigError, match=rf"got process {os.getpid()} already \(Prefect http://127.0.0.1:1, "):
-            with only_server(plan, said.append):
-                pytest.fail("two held the lock")
+        with (
+            pytest.raises(ConfigError, match=rf"got process {os.getpid()} already \(Prefect http://127.0.0.1:1, "),
+            only_server(plan, said.append),
+        ):
+            pytest.fail("two held the lock")
         assert os.getpid() == json.loads((plan.root / ".rangeline" / "serve.lock").read_text())["pid"]
     with only_server(plan, said.append):
         assert [] == said
@@ -102,7 +105,7 @@ def test_a_child_that_ends_is_told_with_its_last_lines(plan, monkeypatch):
 
 
 def test_the_family_ends_with_a_parent_that_was_killed(tmp_path):
-    """kill -9 of the parent ends guard, child and grandchild, although they ignore the polite signal."""
+    """Kill -9 of the parent ends guard, child and grandchild, although they ignore the polite signal."""
     parent = subprocess.Popen([sys.executable, "-c", PARENT, FAMILY], stdout=subprocess.PIPE, text=True)
     leader = int(parent.stdout.readline())
     time.sleep(1.0)
@@ -151,7 +154,9 @@ def test_own_pages_and_programs_are_let_in(origin, kind):
     assert {"type": "passed"} == answer_of(origin, kind)
 
 
-@pytest.mark.parametrize("origin", [b"https://evil.example", b"null", b"http://127.0.0.1:8000", b"", b"http://localhost"])
+@pytest.mark.parametrize(
+    "origin", [b"https://evil.example", b"null", b"http://127.0.0.1:8000", b"", b"http://localhost"]
+)
 def test_pages_of_other_origins_are_refused(origin):
     """A page elsewhere, on another port, or without a name is answered 403, a websocket is closed."""
     assert 403 == answer_of(origin)["status"]
