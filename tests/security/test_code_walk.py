@@ -107,14 +107,10 @@ def foreign_code(tree):
 def loose_weights(tree):
     """Give models that are read without asking for safetensors, where the class reads weights."""
     for name, words, node in calls(tree):
-        if (
-            name.rpartition(".")[2] == "from_pretrained"
-            and "AutoModel" in name
-            and not is_true(words.get("use_safetensors"))
-        ):
-            # A GGUF file is a table of numbers too.
-            if "gguf_file" not in words:
-                yield node
+        reads = name.rpartition(".")[2] == "from_pretrained" and "AutoModel" in name
+        # A GGUF file is a table of numbers too.
+        if reads and "gguf_file" not in words and not is_true(words.get("use_safetensors")):
+            yield node
 
 
 def spreadsheets(tree):
