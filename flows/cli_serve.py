@@ -41,6 +41,8 @@ def serve_parts(root: Path, project: Path, page: str | None, port: int | None, m
         typer.echo(f"PREFECT_API_URL names {named}; what is served here is another server, with a worker of its own.")
     for number in _SIGNALS:
         signal.signal(number, _end)
+    # A shell that starts it in the background leaves Ctrl-C's signal ignored.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         with serving(plan, typer.echo) as family:
             typer.echo(_closing(plan))
