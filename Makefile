@@ -37,7 +37,7 @@ test: .venv/test.ok ## Laws, oracles, hostile inputs, flows, resume
 test-slow: .venv/test.ok .venv-vllm/ok ## What takes long: real model, simulations, more kill points, a vLLM server
 	$(BIN)/python -m pytest -m slow
 
-test-ops: .venv/test.ok ## Nights, lineage, automations, servers and pages in a browser, on real servers and stores
+test-ops: .venv/test.ok ## Nights, lineage, automations, served families and what a run leaves, on real servers and stores
 	$(BIN)/python -m pytest -m ops
 
 test-vllm: .venv/test.ok .venv-vllm/ok ## A vLLM server: conformance, proven weight sync, failures, training (10 minutes)
