@@ -9,9 +9,9 @@ from pydantic import Field
 
 from rangeline.errors import CoverageAlarmError
 from tasks.calibration import keep_answer
-from tasks.expectations import ExpectationOutcome
 from tasks.lineage import Session
 from tasks.reporting import logger
+from tasks.validation import ExpectationOutcome
 
 Choice = Literal["recalibrate", "continue", "stop"]
 
