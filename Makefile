@@ -13,7 +13,7 @@ export GX_ANALYTICS_ENABLED := false
 export HF_HUB_DISABLE_TELEMETRY := 1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo toy check format test test-slow test-vllm test-ops vllm bench-lineage bench-rollouts bench-coverage bench-intervals bench-rrpo bench-scaling bench-trl table1 serve deploy clean
+.PHONY: demo toy check format test test-slow test-vllm test-ops check-security sbom vllm bench-lineage bench-rollouts bench-coverage bench-intervals bench-rrpo bench-scaling bench-trl table1 serve deploy clean
 
 demo: .venv/demo.ok ## Run the main job on a real model and real problems
 	$(BIN)/rangeline demo $(RUN_OPTIONS)
@@ -37,11 +37,20 @@ test: .venv/test.ok ## Laws, oracles, hostile inputs, flows, resume
 test-slow: .venv/test.ok .venv-vllm/ok ## What takes long: real model, simulations, more kill points, a vLLM server
 	$(BIN)/python -m pytest -m slow
 
-test-ops: .venv/test.ok ## Nights, lineage and automations on real servers and stores
+test-ops: .venv/test.ok ## Nights, lineage, automations, served families and what a run leaves, on real servers and stores
 	$(BIN)/python -m pytest -m ops
 
 test-vllm: .venv/test.ok .venv-vllm/ok ## A vLLM server: conformance, proven weight sync, failures, training (10 minutes)
 	$(BIN)/python -m pytest -m vllm
+
+check-security: .venv/test.ok .venv-security/ok ## Code walk, hostile names, servers' files; then every pin against PyPI's advisories
+	$(BIN)/python -m pytest tests/security
+	$(BIN)/python .ci/check_security.py .venv-security/bin/pip-audit constraints.txt
+
+sbom: .venv/demo.ok .venv-security/ok ## What is installed, as CycloneDX: dist/sbom.json, part of a release
+	mkdir -p dist
+	.venv-security/bin/cyclonedx-py environment --pyproject pyproject.toml --output-reproducible --validate \
+		--spec-version 1.6 --output-format JSON --output-file dist/sbom.json .venv/bin/python
 
 vllm: .venv-vllm/ok ## vLLM's own environment, beside this one: for a GPU where there is one, else for the CPU
 
@@ -70,8 +79,8 @@ bench-rrpo: .venv/test.ok ## Does the anchor contrast rank right answers above w
 bench-rollouts: .venv/demo.ok .venv-vllm/ok ## Tokens a second of both engines, seconds a weight sync
 	$(BIN)/python -m benchmarks.rollouts.run
 
-serve: .venv/demo.ok ## The Prefect page of what was run here
-	$(BIN)/rangeline serve prefect
+serve: .venv/demo.ok ## Prefect, MLflow, every deployment and a worker, until Ctrl-C
+	$(BIN)/rangeline serve
 
 deploy: .venv/demo.ok ## Put the flows and their automations on the Prefect server that PREFECT_API_URL names
 	$(BIN)/rangeline deploy
@@ -98,6 +107,11 @@ clean: ## Remove what runs made here; versioned data stays in the DVC remote
 	# Their wheels do not match the CPU's torch, and importing vLLM would fail on them.
 	test -n "$(RANGELINE_VLLM_PYTHON)" || $(if $(shell command -v nvidia-smi),true,.venv-vllm/bin/python -m pip \
 		uninstall -q -y torchvision torchaudio torchcodec)
+	touch $@
+
+.venv-security/ok: .ci/requirements-security.txt
+	$(PYTHON) -m venv .venv-security
+	.venv-security/bin/python -m pip install -q -r .ci/requirements-security.txt
 	touch $@
 
 .venv/bin/python:

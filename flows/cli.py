@@ -21,7 +21,7 @@ from rangeline.errors import ConfigError, RangelineError
 from rangeline.full_disk import FullDiskTold
 from rangeline.stages.workspace import PROJECT_HOME, Workspace, choose_workspace
 from tasks.processes import TELEMETRY_OFF
-from tasks.server import prefect_server, serve_page
+from tasks.server import prefect_server
 
 ENVIRONMENT = {
     **TELEMETRY_OFF,
@@ -532,40 +532,30 @@ def report(
 
 @app.command()
 def serve(
-    page: Annotated[str, typer.Argument(help="prefect, mlflow or vllm")],
+    page: Annotated[str | None, typer.Argument(help="Only one: prefect, mlflow or vllm")] = None,
     model: Annotated[Path | None, typer.Argument(help="vllm: folder of the model it begins with")] = None,
     workspace: WorkspaceOption = Path(),
     port: Annotated[
         int | None, typer.Option(min=1, max=65535, help="Port; 4200 for Prefect, 5000 for MLflow, 8000 for vLLM")
     ] = None,
+    mlflow_port: Annotated[int, typer.Option(min=1, max=65535, help="Port of MLflow beside Prefect")] = 5000,
     sync_root: Annotated[
         Path | None, typer.Option("--sync-root", help="vllm: the only folder that new weights are loaded from")
     ] = None,
     lora: Annotated[bool, typer.Option("--lora", help="vllm: adapters can be loaded while it runs")] = False,
 ) -> None:
-    """Open the Prefect or MLflow server on what the runs recorded, or a vLLM server; on this machine only."""
+    """Start Prefect, MLflow, every deployment and a worker, or only one of them, on this machine; Ctrl-C ends them."""
     if page == "vllm":
         from flows.cli_vllm import serve_vllm
 
         with friendly(debug=False):
             serve_vllm(workspace, model, port=port or 8000, sync_root=sync_root, lora=lora)
         return
-    prepare_environment(workspace)
-    home = workspace.resolve()
-    python = sys.executable
-    if page == "prefect":
-        os.environ.pop("PREFECT_LOGGING_LEVEL")
-        os.environ.pop("PREFECT_SERVER_LOGGING_LEVEL")
-        command = [python, "-m", "prefect", "server", "start", "--host", "127.0.0.1", "--port", str(port or 4200)]
-        raise typer.Exit(serve_page(command, f"http://127.0.0.1:{port or 4200}/api"))
-    elif page == "mlflow":
-        store = f"sqlite:///{home / 'mlruns' / 'mlflow.db'}"
-        command = [python, "-m", "mlflow", "server", "--backend-store-uri", store, "--host", "127.0.0.1"]
-        command += ["--port", str(port or 5000)]
-    else:
-        typer.secho(f"error: 'page' must be prefect, mlflow or vllm; got '{page}'.", fg="red", err=True)
-        raise typer.Exit(2)
-    os.execv(python, command)
+    from flows.cli_serve import serve_parts
+
+    with friendly(debug=False):
+        prepare_environment(workspace)
+        serve_parts(workspace, PROJECT_HOME, page, port, mlflow_port)
 
 
 def main() -> None:

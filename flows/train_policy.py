@@ -10,12 +10,12 @@ coverage is reported as not measured. Anchors and metric head are made first whe
 """
 
 from prefect import flow
-from prefect.flow_runs import pause_flow_run
 
 from flows.common import TrainRequest
+from flows.coverage_alarm import answer_alarm
 from flows.make_anchors import make_anchors
 from rangeline.config import PipelineConfig
-from rangeline.errors import CoverageAlarmError, OverlapError, StoppedError
+from rangeline.errors import OverlapError, StoppedError
 from tasks.calibration import (
     bound_rewards,
     broken_overlap,
@@ -32,7 +32,6 @@ from tasks.records import end_tracking, record_iteration, register_policy, start
 from tasks.reporting import flow_progress, logger
 from tasks.stopping import StopRequest, stop_asked
 
-_PAUSE_S = 24 * 3600
 _STOPPING = "stopping after the iteration in hand; a second signal stops at once, and that iteration is made again"
 
 
@@ -107,8 +106,8 @@ def run_iteration(session: Session, number: int, config: PipelineConfig) -> bool
     outcome = hold_gate(session, number, *report_coverage(session, number))
     refuse_overlap(number, broken_overlap(session, number, "stop"), str(outcome.page_path))
     if not outcome.success:
-        answer_alarm(number, outcome.failed, str(outcome.page_path), config.train.on_alarm)
-        if config.train.on_alarm == "recalibrate" or broken_overlap(session, number, "recalibrate"):
+        chosen = answer_alarm(session, number, outcome, config.train.on_alarm)
+        if chosen == "recalibrate" or broken_overlap(session, number, "recalibrate"):
             recalibrate(session, number)
     update_policy(session, number)
     return bool(outcome.success)
@@ -122,18 +121,3 @@ def refuse_overlap(number: int, broken: tuple[str, ...], page: str) -> None:
             "anew, or set another consequence of that rule: the same command resumes before this iteration."
         )
         raise OverlapError(msg)
-
-
-def answer_alarm(number: int, failed: tuple[str, ...], page: str, on_alarm: str) -> None:
-    """Do what the settings say when the coverage gate closes."""
-    reasons = "; ".join(failed)
-    if on_alarm == "stop":
-        msg = (
-            f"Coverage must stay in its band; iteration {number} failed: {reasons} ({page}). Calibrate anew, or go on "
-            "with train.on_alarm=continue: the same command resumes before this iteration."
-        )
-        raise CoverageAlarmError(msg)
-    logger.warning("coverage alarm at iteration %d: %s", number, reasons)
-    if on_alarm == "pause":
-        logger.warning("paused for a person: resume the flow run in the Prefect UI, or cancel it (%s)", page)
-        pause_flow_run(timeout=_PAUSE_S, key=f"coverage-{number}")

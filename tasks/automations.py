@@ -164,4 +164,5 @@ def deploy_all(home: Path) -> list[str]:
 
 
 if __name__ == "__main__":
-    ensure_automations()
+    # With the project's folder, its deployments too.
+    deploy_all(Path(sys.argv[1])) if sys.argv[1:] else ensure_automations()

@@ -49,6 +49,11 @@ def recalibrate(session: TrainingSession, number: int) -> None:
     logger.warning("iteration %d: recalibrated on the rollouts of %d audited prompts", number, prompts)
 
 
+def keep_answer(session: TrainingSession, number: int, choice: str, reason: str) -> None:
+    """Keep what a person decided about a closed gate beside what the gate said."""
+    session.iteration(number).write_answer(choice, reason)
+
+
 @task(name="hold coverage gate", cache_policy=NO_CACHE)
 def hold_gate(session: TrainingSession, number: int, report: CoverageReport, state: AlarmState) -> ExpectationOutcome:
     """Hold the iteration's intervals against the coverage expectations, and show the result."""

@@ -10,12 +10,14 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from rangeline.errors import ToolError
 from rangeline.orphans import watch_parent
 
+LOOPBACK = ("127.0.0.1", "localhost")
 _START_S = 120.0
 _LOOK_EVERY_S = 0.2
 _STOP_S = 10.0
@@ -76,35 +78,43 @@ def _wait(server: "subprocess.Popen[bytes]", address: str) -> None:
     raise ToolError(msg)
 
 
-def serve_page(command: list[str], address: str) -> int:
-    """Run a Prefect server of a given command until it ends, and make the automations once it answers.
+class OwnOrigin:
+    """Refuse what a page of another origin sends: a browser says so in every request that could change something.
 
-    Raises
-    ------
-    ToolError
-        When the server does not answer in time, or ends at once.
+    Prefect's own setting only keeps the answer from such a page; the request would have been done.
     """
-    server = subprocess.Popen(command)
-    try:
-        _wait(server, address)
-        environ = {**os.environ, "PREFECT_API_URL": address}
-        # A child, since prefect reads its settings when it is imported.
-        subprocess.run([sys.executable, "-m", "tasks.automations"], env=environ, check=False)
-        return server.wait()
-    except KeyboardInterrupt:
-        return server.wait(_STOP_S)
-    finally:
-        if server.poll() is None:
-            server.terminate()
-            server.wait(_STOP_S)
+
+    def __init__(self, app: Any, origins: Collection[str]) -> None:
+        self._app = app
+        self._origins = frozenset(origin.encode() for origin in origins)
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """Pass on what names no origin or one of ours; answer 403 to all else."""
+        found = [value for name, value in scope.get("headers", ()) if name == b"origin"]
+        if self._origins.issuperset(found):
+            await self._app(scope, receive, send)
+        elif scope["type"] == "websocket":
+            await send({"type": "websocket.close", "code": 1008})
+        else:
+            await send({"type": "http.response.start", "status": 403, "headers": [(b"content-type", b"text/plain")]})
+            await send({"type": "http.response.body", "body": b"Foreign origin."})
+
+
+def own_origins(port: int) -> list[str]:
+    """Return the origins of pages that a server on loopback serves itself."""
+    return [f"http://{host}:{port}" for host in LOOPBACK]
 
 
 def main(port: int) -> None:
-    """Serve the Prefect API on loopback until the parent is gone or asks to end."""
+    """Serve the Prefect API on loopback, to its own host name and pages alone, until the parent is gone."""
     watch_parent()
     import uvicorn
+    from prefect.server.api.server import create_app
+    from starlette.middleware.trustedhost import TrustedHostMiddleware
 
-    uvicorn.run("prefect.server.api.server:create_app", factory=True, host="127.0.0.1", port=port, log_level="critical")
+    # A page whose name was turned to loopback's address still sends its own name.
+    app = TrustedHostMiddleware(OwnOrigin(create_app(), own_origins(port)), allowed_hosts=list(LOOPBACK))
+    uvicorn.run(app, host=LOOPBACK[0], port=port, log_level="critical")
 
 
 if __name__ == "__main__":

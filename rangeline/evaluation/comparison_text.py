@@ -6,7 +6,7 @@ from typing import Any
 
 from rangeline.evaluation.comparison_statistics import FlipCount, SeedDifference, SeedMean
 from rangeline.evaluation.comparison_summary import DesignSummary, MethodSummary
-from rangeline.evaluation.report_text import DASH
+from rangeline.evaluation.report_text import DASH, markdown_cell
 
 _FEWEST_SEEDS = 5
 """Resampling fewer seeds gives intervals that are far too narrow: they are shown, and no verdict is drawn from them."""
@@ -231,16 +231,24 @@ def markdown(summary: ComparisonSummary) -> str:
     parts = [f"# {summary.name}", *([summary.description] if summary.description else [])]
     for design in summary.designs:
         names = header(design)
-        lines = [f"| {' | '.join(names)} |", f"|{'|'.join(['---'] * len(names))}|"]
-        lines += [f"| {' | '.join(row)} |" for row in rows(design)]
+        lines = [_row(names), f"|{'|'.join(['---'] * len(names))}|"]
+        lines += [_row(row) for row in rows(design)]
         parts += [f"## {design.design}", finding(design, summary.confidence), "\n".join(lines), legend(design)]
         if design.missing:
             parts.append("Without a result: " + "; ".join(design.missing) + ".")
     if summary.tuning:
         parts += ["## Learning rates", tuning_text(summary.tuning)]
     if summary.failures:
-        parts += ["## Failed", "\n".join(f"- {label}: {reason}" for label, reason in sorted(summary.failures.items()))]
+        parts += ["## Failed", _failures(summary)]
     return "\n\n".join(parts) + "\n"
+
+
+def _row(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(map(markdown_cell, cells))} |"
+
+
+def _failures(summary: ComparisonSummary) -> str:
+    return "\n".join(f"- {label}: {markdown_cell(reason)}" for label, reason in sorted(summary.failures.items()))
 
 
 def tuning_text(tuning: dict[str, Any]) -> str:

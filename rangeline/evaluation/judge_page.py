@@ -7,7 +7,7 @@ from typing import Any
 from markupsafe import Markup, escape
 
 from rangeline.evaluation.judge_reliability import CoordinateInformation
-from rangeline.evaluation.report_text import visible
+from rangeline.evaluation.report_text import markdown_cell, visible
 
 _STYLE = (
     "body{font:15px/1.5 system-ui,sans-serif;max-width:72rem;margin:2rem auto;padding:0 1rem;color:#222}"
@@ -120,7 +120,10 @@ def findings(report: JudgeReport) -> list[str]:
 
 def markdown_page(report: JudgeReport) -> str:
     """Return the report as Markdown."""
-    parts = [f"# Reliability of the judge\n\n{_about(report)}\n", *(f"- {_plain(line)}" for line in findings(report))]
+    parts = [
+        f"# Reliability of the judge\n\n{_about(report)}\n",
+        *(f"- {markdown_cell(line)}" for line in findings(report)),
+    ]
     for heading, header, rows in tables(report):
         parts += [f"\n## {heading}\n", _row(header), _row(["---"] * len(header)), *(_row(cells) for cells in rows)]
     return "\n".join(parts) + "\n"
@@ -159,12 +162,8 @@ def _written(item: Mapping[str, Any]) -> list[str]:
     return [str(item["name"]), *counts, _pair(item["order_flips"]), _pair(item["position_flips"])]
 
 
-def _plain(text: str) -> str:
-    return visible(text).replace("|", "\\|").replace("<", "&lt;")
-
-
 def _row(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(_plain(cell) for cell in cells)} |"
+    return f"| {' | '.join(markdown_cell(cell) for cell in cells)} |"
 
 
 def _number(value: float | None, digits: int = 3) -> str:

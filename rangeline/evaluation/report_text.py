@@ -42,6 +42,28 @@ def visible(text: str) -> str:
     return "".join(f"⟨U+{ord(letter):04X}⟩" if _is_hidden(letter) else letter for letter in text)
 
 
+def markdown_cell(text: str) -> str:
+    r"""Return one line of Markdown that shows the text as it is: no cell, tag, link or picture can begin in it.
+
+    Parameters
+    ----------
+    text
+        Any text: a method's label, an error message, words of a model.
+
+    Returns
+    -------
+    str
+        Hidden characters written out, line ends as blanks, and `\\`, `|`, `<` and `](` as plain characters.
+
+    Examples
+    --------
+    >>> markdown_cell("a|b <img src=x> [c](http://d)\nE")
+    'a\\|b &lt;img src=x> [c]\\(http://d) E'
+    """
+    line = " ".join(visible(text).split("\n"))
+    return line.replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;").replace("](", "]\\(")
+
+
 def shortened(text: str, limit: int) -> str:
     """Return the text cut to a number of characters, saying how many were left out."""
     if len(text) <= limit:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rangeline.evaluation.presets import Column, Preset
+from rangeline.evaluation.report_text import markdown_cell
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,7 +174,7 @@ def _cell_text(cell: Cell, below: list[str]) -> str:
 
 def _line(cells: Sequence[str]) -> str:
     # A policy may be called anything; a bar would open another column.
-    return "| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in cells) + " |"
+    return "| " + " | ".join(map(markdown_cell, cells)) + " |"
 
 
 def _percent(share: float | None) -> str:

@@ -132,7 +132,7 @@ def load_checkpoint(folder: Path, trainer: PolicyTrainer) -> dict[str, Any]:
         if adapter.is_adapted(trainer.model):
             adapter.load_adapter(trainer.model, folder / adapter.FOLDER)
         else:
-            source = type(trainer.model).from_pretrained(folder / POLICY, dtype=torch.float32)
+            source = type(trainer.model).from_pretrained(folder / POLICY, dtype=torch.float32, use_safetensors=True)
             spread_weights(trainer.model, source.state_dict())
     except (RuntimeError, OSError, SafetensorError) as error:
         msg = (

@@ -288,6 +288,12 @@ def _load_errors(name: str, place: Path) -> Iterator[None]:
     try:
         yield
     except _LOAD_FAILURES as error:
+        if "trust_remote_code" in str(error):
+            msg = (
+                f"'model' must bring no code of its own; got '{name}', which does ({place}). Read its Python files, "
+                "and set policy.trust_remote_code=true if you would run them yourself."
+            )
+            raise ModelLoadError(msg) from error
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         msg = f"'model' must be loadable by transformers; got '{name}' ({place}: {reason}). Check or replace its files."
         raise ModelLoadError(msg) from error

@@ -6,6 +6,7 @@ the result says so; where there is none, the benchmark is told as absent with th
 """
 
 import os
+import re
 import socket
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -25,6 +26,8 @@ SUMMARIES = ("samsum", "aclsum_packaged")
 _FORMS = (".jsonl", ".csv", ".parquet")
 _PACKAGED = "_packaged"
 _REACH_S = 3.0
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
+"""A name becomes a file's and a folder's: it must not lead out of either."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +61,9 @@ def read_problems(workspace: Workspace, config: PipelineConfig, name: str) -> Pr
     DataContractError
         When a file of the workspace is there and cannot be used.
     """
+    if not _NAME.fullmatch(name):
+        msg = f"'benchmarks' must be names of letters, digits, '.', '_' or '-'; got '{name:.100}'. Correct the name."
+        raise ConfigError(msg)
     known = registry_of(workspace, config)
     folder = workspace.root / "data" / "benchmarks"
     path = next((folder / f"{name}{form}" for form in _FORMS if (folder / f"{name}{form}").is_file()), None)

@@ -355,6 +355,11 @@ class Iteration:
         """Keep what the coverage gate said: a repeat of the run must not forget it."""
         write_json(self.folder / "gate.json", {"success": success, "failed": list(failed)})
 
+    def write_answer(self, choice: str, reason: str) -> None:
+        """Keep what a person decided about a closed gate, beside what it said; it becomes part of the manifest."""
+        said = json.loads((self.folder / "gate.json").read_text(encoding="utf-8"))
+        write_json(self.folder / "gate.json", {**said, "answer": {"choice": choice, "reason": reason}})
+
     def credit(self, chosen: ChosenEstimator | None = None) -> bool:
         """Turn the policy share's intervals into advantages; return whether there is anything to learn from."""
         return credit_share(self.folder, self.config, before=self.run.iteration(self.number - 1), chosen=chosen)

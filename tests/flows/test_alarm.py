@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.filters import ArtifactFilter, ArtifactFilterKey, FlowRunFilter
-from prefect.flow_runs import resume_flow_run
 
 from flows.common import TrainRequest
 from flows.train_policy import train
@@ -86,19 +85,58 @@ def test_continue_goes_on_in_the_same_run_and_remembers(stopped, tmp_path):
     assert train(longer)["covered"] is False
 
 
-def test_pause_waits_for_a_person_and_goes_on_when_resumed(copied_workspace, tmp_path):
-    """A closed gate pauses the flow run before the update; resuming it makes the update."""
-    root = copied_workspace(tmp_path / "work")
+def paused_train(copied_workspace, folder, *answers):
+    """Train one iteration that pauses, give a person's answers until one is taken; return workspace and outcome."""
+    root = copied_workspace(folder / "work")
     request = closed_request(root, "pause")
     request = request.model_copy(update={"train": request.train.model_copy(update={"iterations": 1})})
-    folder = root / "runs/alarmed"
     with ThreadPoolExecutor(1) as pool, get_client(sync_client=True) as client:
         running = pool.submit(train, request)
         paused = wait_for_pause(client, running)
-        assert not (folder / "checkpoints").exists()
-        resume_flow_run(paused)
-        assert running.result(timeout=120)["covered"] is False
-    assert (folder / "checkpoints/000001/COMPLETE").is_file()
+        assert not (root / "runs/alarmed/checkpoints").exists()
+        forms = [client.read_flow_run_input(paused, f"paused-{key(client, paused)}-{part}") for part in PARTS]
+        results = [client.resume_flow_run(paused, run_input=answer).status.value for answer in answers]
+        error = running.exception(timeout=180)
+    return root, forms, results, error
+
+
+PARTS = ("schema", "description")
+
+
+def key(client, flow_run_id):
+    """Return the key of the pause that a flow run is in."""
+    return client.read_flow_run(flow_run_id).state.state_details.pause_key
+
+
+def test_pause_asks_a_person_and_does_what_is_chosen(copied_workspace, tmp_path):
+    """The form has the three choices, none chosen, and the reasons; a wrong answer is refused; the reason is kept."""
+    root, forms, results, error = paused_train(
+        copied_workspace,
+        tmp_path,
+        {},
+        {"choice": "ignore"},
+        {"choice": "recalibrate", "reason": "labels were old"},
+    )
+    assert error is None
+    assert ["REJECT", "REJECT", "ACCEPT"] == results
+    schema, description = (json.loads(form) if form.startswith("{") else form for form in forms)
+    assert {"recalibrate", "continue", "stop"} == set(schema["properties"]["choice"]["enum"])
+    assert ["choice"] == schema["required"]
+    assert "Coverage alarm at iteration 1 of run alarmed" in description
+    assert "mean width" in description
+    folder = root / "runs/alarmed/iterations/000001"
+    assert (folder / "recalibration.parquet").is_file()
+    answer = json.loads((folder / "gate.json").read_text())["answer"]
+    assert {"choice": "recalibrate", "reason": "labels were old"} == answer
+    assert (root / "runs/alarmed/checkpoints/000001/COMPLETE").is_file()
+
+
+def test_pause_ends_the_run_before_the_update_where_a_person_says_stop(copied_workspace, tmp_path):
+    """`stop` is an alarm that tells the person's reason; no update is made."""
+    root, _, _, error = paused_train(copied_workspace, tmp_path, {"choice": "stop", "reason": "judge is broken"})
+    assert isinstance(error, CoverageAlarmError)
+    assert "A person chose to stop: judge is broken." in str(error)
+    assert not (root / "runs/alarmed/checkpoints").exists()
 
 
 def wait_for_pause(client, running):

@@ -1,0 +1,165 @@
+"""`rangeline serve`, for real: everything answers, strangers are refused, mistakes are one line, nothing is left."""
+
+import json
+import shutil
+import signal
+import socket
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import pytest
+from tiny import cli
+
+pytestmark = [pytest.mark.slow, pytest.mark.ops]
+
+START_S = 600
+
+
+def free_ports(count):
+    """Return ports of loopback that nobody holds."""
+    holders = [socket.socket() for _ in range(count)]
+    try:
+        for holder in holders:
+            holder.bind(("127.0.0.1", 0))
+        return [holder.getsockname()[1] for holder in holders]
+    finally:
+        for holder in holders:
+            holder.close()
+
+
+def ask(address, *, body=None, **headers):
+    """Return status and text of an answer."""
+    named = {"Content-Type": "application/json", **{name.title(): value for name, value in headers.items()}}
+    request = urllib.request.Request(address, data=None if body is None else json.dumps(body).encode(), headers=named)
+    try:
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
+
+
+def is_free(port):
+    """Tell whether nothing listens on a port."""
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) != 0
+
+
+def read_until(process, words):
+    """Read a command's lines until one holds the words; return all of them."""
+    lines = []
+    for line in process.stdout:
+        lines.append(line)
+        if words in line:
+            return "".join(lines)
+    pytest.fail(f"ended without '{words}':\n{''.join(lines)}")
+
+
+def start(root, *words, until):
+    """Start the command in a workspace, and read what it says until it serves."""
+    environ = {"PREFECT_HOME": str(root / ".prefect"), "PREFECT_API_URL": ""}
+    process = cli("serve", *words, "-w", root, environ=environ)
+    return process, read_until(process, until)
+
+
+def children(pid):
+    """Return the ids of all processes below one."""
+    listed = subprocess.run(["ps", "-eo", "pid=,ppid="], capture_output=True, text=True, check=True).stdout
+    pairs = [tuple(map(int, line.split())) for line in listed.splitlines()]
+    found, fresh = set(), {pid}
+    while fresh:
+        fresh = {child for child, parent in pairs if parent in fresh} - found
+        found |= fresh
+    return found
+
+
+def still_running(pids, seconds=30):
+    """Return which of some processes are still there after a while at most."""
+    deadline = time.monotonic() + seconds
+    left = set(pids)
+    while left and time.monotonic() < deadline:
+        left = {pid for pid in left if Path(f"/proc/{pid}").exists()}
+        time.sleep(0.2)
+    return left
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory, tracking_store):
+    """Serve everything of a workspace; at the end Ctrl-C must end all of it."""
+    root = tmp_path_factory.mktemp("served") / "w"
+    (root / "mlruns").mkdir(parents=True)
+    shutil.copy(tracking_store, root / "mlruns" / "mlflow.db")
+    (root / "params.yaml").write_text("seed: 0\n")
+    prefect, mlflow = free_ports(2)
+    process, said = start(root, "--port", prefect, "--mlflow-port", mlflow, until="Ctrl-C ends")
+    below = children(process.pid)
+    yield root, prefect, mlflow, said
+    process.send_signal(signal.SIGINT)
+    rest, _ = process.communicate(timeout=120)
+    assert 0 == process.returncode
+    assert "Ended: nothing of it runs on." in rest
+    assert set() == still_running(below)
+    assert is_free(prefect)
+    assert is_free(mlflow)
+
+
+def test_everything_answers_and_is_named(served):
+    """Addresses are printed, both servers are well, every flow is deployed, automations and a worker are there."""
+    _, prefect, mlflow, said = served
+    assert f"Prefect answers at http://127.0.0.1:{prefect}" in said
+    assert f"MLflow answers at http://127.0.0.1:{mlflow}" in said
+    api = f"http://127.0.0.1:{prefect}/api"
+    deployed = {item["name"] for item in json.loads(ask(f"{api}/deployments/filter", body={})[1])}
+    assert {"train", "calibrate", "nightly", "audit"} <= deployed
+    assert "rangeline: zombie flow runs" in ask(f"{api}/automations/filter", body={})[1]
+    workers = json.loads(ask(f"{api}/work_pools/rangeline/workers/filter", body={})[1])
+    assert ["ONLINE"] == [worker["status"] for worker in workers]
+
+
+def test_foreign_hosts_and_origins_are_refused(served):
+    """Both servers refuse another host name, and a page of another origin that would change something."""
+    _, prefect, mlflow, _ = served
+    flows, health = f"http://127.0.0.1:{prefect}/api/flows/filter", f"http://127.0.0.1:{prefect}/api/health"
+    runs = f"http://127.0.0.1:{mlflow}/api/2.0/mlflow/experiments/search?max_results=1"
+    create = f"http://127.0.0.1:{mlflow}/api/2.0/mlflow/experiments/create"
+    assert (200, 400) == (ask(health)[0], ask(health, host="evil.example")[0])
+    assert 200 == ask(flows, body={}, origin=f"http://localhost:{prefect}")[0]
+    assert 403 == ask(flows, body={}, origin="https://evil.example")[0]
+    assert (200, 403) == (ask(runs)[0], ask(runs, host="evil.example")[0])
+    assert 403 == ask(create, body={"name": "x"}, origin="https://evil.example")[0]
+
+
+def test_a_second_server_is_told_who_serves(served):
+    """The same workspace is refused with the holder; another one on the same port hears what answers there."""
+    root, prefect, _, _ = served
+    again = cli("serve", "-w", root)
+    said, _ = again.communicate(timeout=120)
+    assert 2 == again.returncode
+    assert f"already (Prefect http://127.0.0.1:{prefect}" in said
+    (root.parent / "other").mkdir(exist_ok=True)
+    other = cli("serve", "prefect", "-w", root.parent / "other", "--port", prefect)
+    said, _ = other.communicate(timeout=120)
+    assert 2 == other.returncode
+    assert f"'--port' must be a free port; got {prefect}, where a Prefect server answers already" in said
+
+
+def test_a_killed_command_leaves_nothing_and_its_lock_is_taken_over(tmp_path, tracking_store):
+    """Kill -9 of the command ends its server within seconds; the next one says so and serves."""
+    (tmp_path / "mlruns").mkdir()
+    shutil.copy(tracking_store, tmp_path / "mlruns" / "mlflow.db")
+    (port,) = free_ports(1)
+    first, _ = start(tmp_path, "mlflow", "--port", port, until="Ctrl-C ends")
+    below = children(first.pid)
+    assert len(below) >= 2
+    first.kill()
+    first.wait()
+    assert set() == still_running(below)
+    second, said = start(tmp_path, "mlflow", "--port", port, until="Ctrl-C ends")
+    assert f"Process {first.pid} served here and was killed; its lock is taken over." in said
+    second.send_signal(signal.SIGTERM)
+    rest, _ = second.communicate(timeout=60)
+    assert 143 == second.returncode
+    assert "Ended: nothing of it runs on." in rest
+    assert is_free(port)
