@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +14,13 @@ from rangeline.lineage import MANIFEST_NAME, artifact_ref, digest_json, read_man
 from rangeline.stages.benchmarking import PolicyResults
 from rangeline.stages.session import TrainingSession
 from rangeline.stages.workspace import Workspace
+from tasks.champions import POLICY_MODEL as POLICY_MODEL
+from tasks.champions import SCORER_MODEL as SCORER_MODEL
+from tasks.champions import aliased_checkpoints
+from tasks.notes import flow_started, note, note_stage, seconds_ago
 from tasks.reporting import logger, show_markdown, show_table
 from tasks.tracking import TIMING, Tracker
 
-POLICY_MODEL = "rangeline-policy"
-SCORER_MODEL = "rangeline-scorer"
 _BEGUN = "rangeline.begun"
 """Tag of a run whose settings, data sets and scorer are all logged."""
 _FAINT_PAIR_WEIGHT = 0.02
@@ -44,6 +46,7 @@ def _tracking_run(session: TrainingSession) -> str:
             return run_id
     else:
         run_id = tracker.start_run(folder.name, kind="train", tags={"rangeline.run": key})
+    note(place.root, "run", files=[folder.root / "run.json"], started=flow_started(), mlflow_run_id=run_id)
     # These may differ between two sittings of one run; parameters may not.
     free: Any = {
         "train": {
@@ -93,8 +96,7 @@ def record_iteration(session: TrainingSession, number: int, run_id: str) -> dict
     metrics = iteration.metrics()
     timings = {f"{TIMING}{name}": seconds for name, seconds in session.timings.items()}
     parts = {f"{TIMING}update_{name}_s": seconds for name, seconds in session.update_parts.items()}
-    session.timings.clear()
-    session.update_parts = {}
+    began = seconds_ago(sum(session.timings.values()))
     tag = f"{run_id}-{number}"
     child = tracker.find_run("rangeline.iteration", tag)
     # What a killed sitting had logged of this iteration, or of its first making, stands already.
@@ -115,6 +117,18 @@ def record_iteration(session: TrainingSession, number: int, run_id: str) -> dict
     tracker.log_file(child, iteration.folder / MANIFEST_NAME)
     tracker.end_run(child)
     iteration.write_timings({**timings, **parts, **_whole_time(session, timings)})
+    # Not before: a retry of this task must write the same seconds.
+    session.timings.clear()
+    session.update_parts = {}
+    beside = (path for path in (iteration.folder / "expectations").rglob("*") if path.is_file())
+    note(
+        session.workspace.root,
+        "iteration",
+        manifest=iteration.folder / MANIFEST_NAME,
+        files=[iteration.folder / "timings.json", *beside],
+        started=began,
+        mlflow_run_id=child,
+    )
     row = {"iteration": number, **{name: metrics[name] for name in ("coverage/empirical", "interval/mean_width")}}
     show_table(f"iterations-{session.opened.folder.name}", [row], f"Iteration {number}")
     if session.plan.needs_judge:
@@ -203,17 +217,30 @@ def end_tracking(session: TrainingSession, run_id: str, status: str) -> None:
 def referenced_checkpoints(session: TrainingSession) -> dict[str, str]:
     """Return the checkpoints of the run that aliases of the registered policy refer to, by the checkpoint's name."""
     home = session.opened.folder.root.relative_to(session.workspace.root) / "checkpoints"
-    named = Tracker.open(session.workspace.root).aliased_checkpoints(POLICY_MODEL)
+    named = aliased_checkpoints(Tracker.open(session.workspace.root), POLICY_MODEL)
     return {Path(path).name: alias for alias, path in named.items() if Path(path).parent == home}
 
 
 @task(name="promote policy", cache_policy=NO_CACHE)
-def promote_policy(workspace_root: str, version: int, gates: dict[str, bool | None]) -> str:
-    """Make a policy version champion if every gate is open, else leave it challenger; return the alias."""
+def promote_policy(
+    workspace_root: str, version: int, gates: dict[str, bool | None], decided_by: Sequence[str] = ()
+) -> str:
+    """Make a policy version champion if every gate is open, else leave it challenger; return the alias.
+
+    `decided_by` are the digests of the manifests of the evaluations that the gates looked at.
+    """
     alias = Tracker.open(Path(workspace_root)).promote(POLICY_MODEL, version, gates)
+    facts = {"model": POLICY_MODEL, "version": version, "alias": alias, "gates": gates, "decided_by": list(decided_by)}
+    note(Path(workspace_root).resolve(), "promotion", facts=facts)
     closed = [name for name, value in gates.items() if value is not True]
     logger.info("policy version %d is %s%s", version, alias, f"; closed gates: {', '.join(closed)}" if closed else "")
     return alias
+
+
+def checkpoint_of(workspace_root: str, version: int) -> str:
+    """Return the workspace path of the checkpoint that a policy version stands for."""
+    found = Tracker.open(Path(workspace_root)).find_version(POLICY_MODEL, version)
+    return str(found["reference"]["checkpoint"]["path"])
 
 
 @task(name="record evaluation", cache_policy=NO_CACHE, retries=2, retry_delay_seconds=2)
@@ -221,7 +248,8 @@ def record_evaluation(workspace_root: str, label: str, folder: str, metrics: dic
     """Track one evaluation: accuracy by domain with its interval, and the rows as an artifact."""
     tracker = Tracker.open(Path(workspace_root))
     key = f"{label}-{Path(folder).name}"
-    if tracker.find_run("rangeline.evaluation", key):
+    if run_id := tracker.find_run("rangeline.evaluation", key):
+        note_stage(Path(workspace_root).resolve(), Path(folder).resolve() / MANIFEST_NAME, mlflow_run_id=run_id)
         return
     run_id = tracker.start_run(f"evaluate {label}", kind="evaluate", tags={"rangeline.evaluation": key})
     flat: dict[str, float | None] = {}
@@ -235,6 +263,7 @@ def record_evaluation(workspace_root: str, label: str, folder: str, metrics: dic
     tracker.log_inputs(run_id, refs.inputs, context="evaluation")
     tracker.log_file(run_id, place / folder / "samples.parquet")
     tracker.end_run(run_id)
+    note_stage(place.resolve(), (place / folder).resolve() / MANIFEST_NAME, mlflow_run_id=run_id)
     rows = [
         {"domain": domain, **values["average"], "missing_share": values["missing_share"]}
         for domain, values in metrics.items()
