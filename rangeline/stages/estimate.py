@@ -91,7 +91,9 @@ def estimate_run(workspace: Workspace, config: PipelineConfig, *, speed: float |
     }
     policy = _shape(config.policy.model, config)
     local = questions > 0 and config.judge.client == "model"
-    judge = _shape(config.judge.model, config) if local else None
+    judge = None
+    if local:
+        judge = policy if config.judge.model == config.policy.model else _shape(config.judge.model, config)
     on_gpu = torch.cuda.is_available()
     memory = memory_parts(policy, judge, config, prompt_tokens=prompt_tokens, on_gpu=on_gpu)
     free = torch.cuda.mem_get_info()[0] if on_gpu else available_memory()
@@ -100,7 +102,8 @@ def estimate_run(workspace: Workspace, config: PipelineConfig, *, speed: float |
         judge,
         config,
         sampled=(tokens["prompts"], tokens["sampled"]),
-        trained=rollouts["train, updated"] * cap + rollouts["train, updated"] // config.sampling.group_size * prompt_tokens,
+        trained=rollouts["train, updated"] * cap
+        + rollouts["train, updated"] // config.sampling.group_size * prompt_tokens,
         judged=tokens["judged"],
     )
     reached = speed or measure_speed(config.policy.precision)

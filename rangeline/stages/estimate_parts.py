@@ -16,7 +16,7 @@ from rangeline.rollout.model_shape import ModelShape
 from rangeline.rollout.pretrained import resolve_dtype
 
 LIBRARIES = 0.9 * 2**30
-"""Bytes of the interpreter and libraries of a run on a CPU, Prefect and MLflow included; measured on the demo."""
+"""Bytes of the interpreter and libraries of a run on a CPU, Prefect and MLflow included. A guess on the safe side."""
 _LOGIT_ROWS = 256
 """Rows that go through the head at once."""
 SAMPLING_SHARE, READING_SHARE, TRAINING_SHARE = 0.1, 0.4, 0.4

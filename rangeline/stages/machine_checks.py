@@ -146,7 +146,8 @@ def check_gpu() -> Finding:
     """Return what torch computes on, and whether a GPU of the machine goes unused."""
     if torch.cuda.is_available():
         free, total = torch.cuda.mem_get_info()
-        says = f"{torch.cuda.device_count()} x {torch.cuda.get_device_name()}, {free / GIB:.0f} of {total / GIB:.0f} GiB free"
+        says = f"{torch.cuda.device_count()} x {torch.cuda.get_device_name()}, "
+        says += f"{free / GIB:.0f} of {total / GIB:.0f} GiB free"
         if free < total / 2:
             return Finding(name="GPU", state="note", says=says, fix="Look with nvidia-smi at who else uses it.")
         return Finding(name="GPU", state="ok", says=says)

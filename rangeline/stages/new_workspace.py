@@ -204,7 +204,7 @@ def choose_key(rows: Sequence[PromptRow], settings: Mapping[str, Any], *, stem: 
 
 
 def fill_settings(text: str, values: Mapping[str, Any]) -> str:
-    """Replace settings in commented YAML, each in its place; all comments but those inside a replaced value stay.
+    r"""Replace settings in commented YAML, each in its place; all comments but those inside a replaced value stay.
 
     Parameters
     ----------
@@ -220,12 +220,13 @@ def fill_settings(text: str, values: Mapping[str, Any]) -> str:
 
     Examples
     --------
-    >>> fill_settings("a: {b: 1, c: 2}\\nd:\\n  e: 3 # why\\n", {"a.c": 5, "d.e": [7]})
-    'a: {b: 1, c: 5}\\nd:\\n  e: [7] # why\\n'
+    >>> fill_settings("a: {b: 1, c: 2}\nd:\n  e: 3 # why\n", {"a.c": 5, "d.e": [7]})
+    'a: {b: 1, c: 5}\nd:\n  e: [7] # why\n'
     """
+    root = yaml.compose(text)
     places = {
         f"{section.value}.{field.value}": value
-        for section, fields in yaml.compose(text).value
+        for section, fields in (root.value if isinstance(root, yaml.MappingNode) else ())
         if isinstance(fields, yaml.MappingNode)
         for field, value in fields.value
     }
@@ -239,7 +240,9 @@ def fill_settings(text: str, values: Mapping[str, Any]) -> str:
     return text
 
 
-def _write(workspace: Workspace, params: str, raw: Sequence[Mapping[str, Any]], wanted: NewWorkspace, file: str) -> None:
+def _write(
+    workspace: Workspace, params: str, raw: Sequence[Mapping[str, Any]], wanted: NewWorkspace, file: str
+) -> None:
     head = (
         "# Written by 'rangeline init'; yours to edit. 'rangeline estimate' says what a run costs, 'rangeline doctor'\n"
         "# whether it can run here, 'rangeline demo' runs it all.\n"

@@ -73,7 +73,9 @@ def check_data(workspace: Workspace, config: PipelineConfig) -> Iterator[Finding
             yield Finding(name="data file", state="broken", says=f"no {workspace.root / name}", fix=fix)
     made = (workspace.pools / "manifest.json").is_file()
     says = "the pools are made" if made else "the pools are not made yet"
-    yield Finding(name="data", state="ok" if made else "note", says=says, fix="" if made else "Run 'rangeline prepare'.")
+    yield Finding(
+        name="data", state="ok" if made else "note", says=says, fix="" if made else "Run 'rangeline prepare'."
+    )
 
 
 def check_model(role: str, name: str) -> Finding:
@@ -123,7 +125,10 @@ def check_key(config: PipelineConfig) -> Iterator[Finding]:
         there = bool(os.environ.get(name))
         fix = "" if there else f"export {name}=..., in the shell that runs rangeline."
         yield Finding(
-            name="judge key", state="ok" if there else "broken", says=f"{name} is {'set' if there else 'empty'}", fix=fix
+            name="judge key",
+            state="ok" if there else "broken",
+            says=f"{name} is {'set' if there else 'empty'}",
+            fix=fix,
         )
 
 
