@@ -61,12 +61,11 @@ QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Only warnings 
 
 @app.callback()
 def options(
-    context: typer.Context,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="More log lines, and those of the tools")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="JSON objects on standard output, one a line")] = False,
 ) -> None:
     """Take the options that stand before a command."""
-    take_manner(context, verbose=verbose, as_json=as_json)
+    take_manner(verbose=verbose, as_json=as_json)
 
 
 def prepare_environment(root: Path) -> None:

@@ -4,9 +4,9 @@ import json
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 
-import click
 import typer
 
 from rangeline.errors import RangelineError
@@ -22,16 +22,18 @@ class Manner:
     """Standard output holds JSON objects, one a line, and nothing else."""
 
 
+_MANNER: ContextVar[Manner] = ContextVar("manner", default=Manner())  # noqa: B039 - frozen
+"""Of the command that runs; set anew by each."""
+
+
 def manner() -> Manner:
     """Return how the running command should speak."""
-    context = click.get_current_context(silent=True)
-    said = context.find_root().obj if context else None
-    return said if isinstance(said, Manner) else Manner()
+    return _MANNER.get()
 
 
-def take_manner(context: typer.Context, *, verbose: bool, as_json: bool) -> None:
+def take_manner(*, verbose: bool, as_json: bool) -> None:
     """Keep how to speak for the command, and let the tools speak too where it is verbose."""
-    context.obj = Manner(verbose=verbose, as_json=as_json)
+    _MANNER.set(Manner(verbose=verbose, as_json=as_json))
     if verbose:
         for name, level in (("MLFLOW_LOGGING_LEVEL", "INFO"), ("PREFECT_LOGGING_LEVEL", "INFO")):
             os.environ.setdefault(name, level)

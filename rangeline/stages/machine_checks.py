@@ -100,7 +100,7 @@ def _install(name: str) -> str:
 
 def conflicts(root: str) -> list[tuple[str, str]]:
     """Return what the dependencies of an installed package, and theirs, want otherwise: name, and what is wrong."""
-    found: dict[str, str] = {}
+    found = dict(_unmet([Requirement(root)]))
     seen: set[str] = set()
     todo = [canonicalize_name(root)]
     while todo:

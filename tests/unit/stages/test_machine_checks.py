@@ -33,7 +33,7 @@ def test_whatever_is_not_fine_has_a_fix(tmp_path):
 
 def installed(folder, name, requires):
     """Lay an installed package's metadata into a folder."""
-    place = folder / f"{name}-1.0.dist-info"
+    place = folder / f"{name.replace('-', '_')}-1.0.dist-info"
     place.mkdir()
     lines = "".join(f"Requires-Dist: {item}\n" for item in requires)
     (place / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n{lines}")
@@ -51,6 +51,11 @@ def test_a_version_that_does_not_go_together_is_named(tmp_path, monkeypatch):
         ("numpy", f"{version('numpy')} is installed, needs >=99, wanted by hub-of-test"),
     ]
     assert expected == [item for item in conflicts("root-of-test") if item[0] in ("numpy", "not-there-at-all")]
+
+
+def test_a_project_that_is_not_installed_is_told():
+    """Where nothing says what is needed, that is the finding."""
+    assert [("nosuchproject", "not installed, needs any version")] == conflicts("nosuchproject")
 
 
 def test_a_port_in_use_is_a_note_with_another_port():
