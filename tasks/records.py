@@ -111,8 +111,9 @@ def record_iteration(session: TrainingSession, number: int, run_id: str) -> dict
         # Steps are counted over the whole run: the axis of these is not the iteration.
         named = {f"step/{name}": value for name, value in row.items() if name != "step"}
         tracker.log_metrics(run_id, named, step=int(row["step"]), repeated=repeated)
-    for name in ("completions.parquet", "completions.html"):
-        tracker.log_file(child, iteration.folder / name)
+    if session.config.train.completions:
+        for name in ("completions.parquet", "completions.html"):
+            tracker.log_file(child, iteration.folder / name)
     tracker.log_inputs(child, read_manifest(iteration.folder / MANIFEST_NAME).outputs[:3], context="iteration")
     tracker.log_file(child, iteration.folder / MANIFEST_NAME)
     tracker.end_run(child)

@@ -259,7 +259,10 @@ def plan_run(
     source = f"{plan.name}: {design}, {method.name}"
     own = build_config(run_settings(plan, base, design, seed), source=source)
     # The comparison looks by itself, at prompts of its own choice.
-    values = merge(run_settings(plan, base, design, seed, method=method), {"train": {"evaluate_every": 0}})
+    values = merge(
+        run_settings(plan, base, design, seed, method=method),
+        {"train": {"evaluate_every": 0, "completions": plan.keep_files}},
+    )
     if rate is not None:
         values = merge(values, {"objective": {"learning_rate": rate}})
     config = build_config(values, source=source)

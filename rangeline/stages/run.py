@@ -25,6 +25,7 @@ _FREE_TRAIN_SETTINGS = frozenset(
         "on_alarm",
         "keep_checkpoints",
         "keep_best",
+        "completions",
         "max_silent_iterations",
         "checkpoint_every",
         "evaluate_every",

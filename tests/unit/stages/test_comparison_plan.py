@@ -124,8 +124,17 @@ def test_a_run_that_reached_its_end_is_found_whenever_others_are_given_up(tmp_pa
         values = merge(base, {"train": train})
         return run_name(plan_run(plan, values, design="default", seed=1, method=plan.methods[0], role="test"), looks)
 
-    assert name() == name(max_silent_iterations=80) == name(on_alarm="continue") == name(keep_checkpoints=5)
+    assert name() == name(max_silent_iterations=80) == name(on_alarm="continue") == name(completions=False)
+    assert name() == name(keep_checkpoints=5)
     assert name() != name(prompts_per_iteration=3)
+
+
+@pytest.mark.parametrize("kept", [False, True])
+def test_completions_are_written_where_files_are_kept(tmp_path, kept):
+    """Pages of completions that would go with their iteration are not made."""
+    plan, base = read_plan(_plan(tmp_path, keep_files=kept))
+    run = plan_run(plan, base, design="default", seed=1, method=plan.methods[0], role="test")
+    assert kept is run.config.train.completions
 
 
 FIXED = {"estimator": "range", "reference_width": 0.25}
