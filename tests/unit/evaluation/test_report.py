@@ -297,5 +297,5 @@ def test_the_page_says_the_share_of_orchestration_over_measured_iterations():
     """Two iterations of 8 and 2 seconds with 0.3 and 0.2 outside the library are 5 %; one unmeasured is left out."""
     known = [{**ITERATION, "time/iteration_s": a, "time/orchestration_s": b} for a, b in ((8.0, 0.3), (2.0, 0.2))]
     unknown = {key: value for key, value in ITERATION.items() if not key.startswith("time/")}
-    assert "expectations) took 5.0 % of 2 iterations" in render_report(summary(iterations=(*known, unknown)))
+    assert "expectations) took 5.0% of 2 iterations" in render_report(summary(iterations=(*known, unknown)))
     assert "orchestration was not measured" in render_report(summary(iterations=(unknown,)))
