@@ -434,7 +434,7 @@ def nightly(
         from flows.run_nightly import NightlyRequest
         from flows.run_nightly import nightly as flow
 
-        say(flow(NightlyRequest(workspace=str(place.root), inbox=inbox)))
+        say(str(flow(NightlyRequest(workspace=str(place.root), inbox=inbox))))
 
     in_workspace(work, workspace, quiet=quiet, debug=debug)
 
