@@ -104,7 +104,8 @@ def estimate(
     """Say what a run takes before it is paid for: rollouts, tokens, judge calls, memory, disk, time; 2: too much."""
     with friendly(debug=debug):
         from rangeline.stages.estimate import estimate_run
-        from rangeline.stages.workspace import Workspace, settings_over
+        from rangeline.stages.setting_layers import settings_over
+        from rangeline.stages.workspace import Workspace
 
         found = estimate_run(Workspace(workspace.resolve()), settings_over(workspace, config, assignments or []))
         if manner().as_json:

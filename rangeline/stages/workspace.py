@@ -20,11 +20,11 @@ from rangeline.config import (
     PipelineConfig,
     build_config,
     merge,
-    parse_assignment,
     read_settings,
 )
 from rangeline.errors import ConfigError
 from rangeline.lineage import atomic_write, digest_file, digest_json
+from rangeline.stages.setting_layers import setting_layers
 
 PROJECT_HOME = Path(__file__).resolve().parents[2]
 """Folder of the project's own dvc.yaml, rubrics and flows."""
@@ -191,7 +191,7 @@ def choose_workspace(
     ConfigError
         For an unknown or wrong setting, or a data file that does not exist.
     """
-    base, alone, over = _layers(root, config_file, assignments, environ)
+    base, alone, over = setting_layers(root, config_file, assignments, environ)
     source = str(config_file or root / "params.yaml")
     config = build_config(merge(alone, over), source=source)
     if _same_data(config, build_config(base, source=str(root / "params.yaml"))):
@@ -210,39 +210,6 @@ def choose_workspace(
     filled = fill_workspace(workspace, values, beside)
     free = {key: value for key, value in over.items() if key not in VERSIONED_SECTIONS}
     return workspace, build_config(merge(filled.model_dump(mode="json"), free), source=source)
-
-
-def settings_over(
-    root: Path, config_file: Path | None, assignments: Sequence[str], environ: Mapping[str, str] = os.environ
-) -> PipelineConfig:
-    """Return the settings that a command would have, and make no workspace for them.
-
-    Parameters
-    ----------
-    root, config_file, assignments, environ
-        As for `choose_workspace`.
-
-    Raises
-    ------
-    ConfigError
-        For an unknown or wrong setting.
-    """
-    _, alone, over = _layers(root, config_file, assignments, environ)
-    return build_config(merge(alone, over), source=str(config_file or root / "params.yaml"))
-
-
-def _layers(
-    root: Path, config_file: Path | None, assignments: Sequence[str], environ: Mapping[str, str]
-) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
-    """Return `params.yaml`, the same under a settings file, and what environment and assignments lay over both."""
-    base = read_settings(root / "params.yaml")
-    alone = merge(base, read_settings(config_file)) if config_file else dict(base)
-    over: dict[str, Any] = {}
-    if policy := environ.get("RANGELINE_POLICY"):
-        over = {"policy": {"model": policy}}
-    for text in assignments:
-        over = merge(over, parse_assignment(text))
-    return base, alone, over
 
 
 def _same_data(one: PipelineConfig, other: PipelineConfig) -> bool:
