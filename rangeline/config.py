@@ -462,6 +462,9 @@ class PipelineConfig(Section):
         if self.rollout.staleness and self.objective.mismatch.correction == "none":
             msg = "objective.mismatch.correction must be token or sequence with rollout.staleness 1"
             raise ValueError(msg)
+        if self.rollout.staleness and self.reward.optimiser_calls == "per_source":
+            msg = "reward.optimiser_calls must be one with rollout.staleness 1: each call is a version of its own"
+            raise ValueError(msg)
         return self
 
     @model_validator(mode="after")

@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,8 @@ from tasks.notes import flow_started, note, note_stage, seconds_ago
 from tasks.reporting import logger, show_markdown, show_table
 from tasks.tracking import TIMING, Tracker
 
+_CALLING = ("concurrency", "timeout_s", "attempts", "max_wait_s")
+"""How a judge's server is called, which changes no answer."""
 _BEGUN = "rangeline.begun"
 """Tag of a run whose settings, data sets and scorer are all logged."""
 _FAINT_PAIR_WEIGHT = 0.02
@@ -61,6 +63,9 @@ def _tracking_run(session: TrainingSession) -> str:
         "coverage": True,
         "overlap": True,
         "evaluate": True,
+        "processes": True,
+        "rollout": {"url", "transfer", "tolerance", "extra", "max_model_len"},
+        "judge": {"url": True, "api_key_env": True, "budget": True, "cache": True, "server": {*_CALLING}},
     }
     tracker.log_parameters(run_id, session.config.model_dump(mode="json", exclude=free))
     for stage in ("pools", *session.plan.stages):
@@ -94,9 +99,10 @@ def record_iteration(session: TrainingSession, number: int, run_id: str) -> dict
     tracker = Tracker.open(session.workspace.root)
     iteration = session.iteration(number)
     metrics = iteration.metrics()
+    _add_whole_time(session)
     timings = {f"{TIMING}{name}": seconds for name, seconds in session.timings.items()}
     parts = {f"{TIMING}update_{name}_s": seconds for name, seconds in session.update_parts.items()}
-    began = seconds_ago(sum(session.timings.values()))
+    began = seconds_ago(session.timings.get("iteration_s", 0.0))
     tag = f"{run_id}-{number}"
     child = tracker.find_run("rangeline.iteration", tag)
     # What a killed sitting had logged of this iteration, or of its first making, stands already.
@@ -117,7 +123,7 @@ def record_iteration(session: TrainingSession, number: int, run_id: str) -> dict
     tracker.log_inputs(child, read_manifest(iteration.folder / MANIFEST_NAME).outputs[:3], context="iteration")
     tracker.log_file(child, iteration.folder / MANIFEST_NAME)
     tracker.end_run(child)
-    iteration.write_timings({**timings, **parts, **_whole_time(session, timings)})
+    iteration.write_timings({**timings, **parts})
     # Not before: a retry of this task must write the same seconds.
     session.timings.clear()
     session.update_parts = {}
@@ -161,15 +167,19 @@ def record_iteration(session: TrainingSession, number: int, run_id: str) -> dict
     return metrics
 
 
-def _whole_time(session: TrainingSession, timings: Mapping[str, float]) -> dict[str, float]:
-    """Return the seconds since the iteration before, and those that no step of the library took: tasks and tracking."""
-    if not timings:
-        # Made by a sitting that was killed: nobody knows how long it took.
-        return {}
+def _add_whole_time(session: TrainingSession) -> None:
+    """Add the seconds since the iteration before, and those that no step of the library took: tasks and tracking.
+
+    Nothing is added where an iteration was made by a sitting that was killed, since nobody knows how long it took, nor
+    when this task is tried again.
+    """
+    times = session.timings
+    if not times or "iteration_s" in times:
+        return
     # The gate is the expectations' own time; all others are the library's.
-    own = math.fsum(seconds for name, seconds in timings.items() if name != "time/gate_s")
+    own = math.fsum(seconds for name, seconds in times.items() if name != "gate_s")
     whole = session.lap()
-    return {"time/iteration_s": whole, "time/orchestration_s": whole - own}
+    times |= {"iteration_s": whole, "orchestration_s": whole - own}
 
 
 def unrecorded(session: TrainingSession) -> list[int]:

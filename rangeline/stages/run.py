@@ -31,7 +31,7 @@ _FREE_TRAIN_SETTINGS = frozenset(
         "evaluate_every",
     }
 )
-_LOOK_BACK = 20
+RECENT_ITERATIONS = 20
 """Iterations whose audits the choice of an estimator reads; a recalibration reads fewer."""
 STOPPED = "stopped.json"
 """Names the checkpoint that a run made because it was asked to stop."""
@@ -70,6 +70,15 @@ class OpenedRun:
     """Checkpoints that were newer but not usable, with the reason."""
 
 
+def iterations_read(config: PipelineConfig) -> int:
+    """Return how many iterations going on from a checkpoint reads, that of the checkpoint included.
+
+    Whoever lets files of iterations go must leave these, or the run is taken for damaged and begins anew.
+    """
+    window = config.intervals.adapt_window if config.intervals.adapt != "none" else 0
+    return max(RECENT_ITERATIONS, window)
+
+
 def run_identity(workspace: Workspace, config: PipelineConfig) -> str:
     """Return a digest of all that decides what an iteration computes.
 
@@ -84,6 +93,10 @@ def run_identity(workspace: Workspace, config: PipelineConfig) -> str:
         settings["policy"][key] = resolve_dtype(settings["policy"][key])
     for key in ("url", "transfer", "tolerance", "extra", "max_model_len"):  # where the engine is, not what it computes
         settings["rollout"].pop(key)
+    for key in ("url", "api_key_env", "budget", "cache"):  # where the judge is, and what it may cost
+        settings["judge"].pop(key)
+    # How the server is called; its context alone decides which questions are asked.
+    settings["judge"]["server"] = {"context_tokens": settings["judge"]["server"]["context_tokens"]}
     settings["train"] = {key: v for key, v in settings["train"].items() if key not in _FREE_TRAIN_SETTINGS}
     # Of the overlap rules, those that widen change intervals; the others only say when the run goes on.
     widening = {name: rule.limit for name, rule in config.overlap if rule.consequence == "widen"}
@@ -130,7 +143,7 @@ def open_run(workspace: Workspace, config: PipelineConfig, name: str | None) -> 
             raise ConfigError(msg)
     else:
         write_json(path, {"name": folder.name, "identity": identity, "config": config.model_dump(mode="json")})
-    done, passed_over = last_complete(folder, thorough=True, back=max(config.intervals.adapt_window, _LOOK_BACK))
+    done, passed_over = last_complete(folder, thorough=True, back=iterations_read(config) - 1)
     return OpenedRun(folder, done, passed_over)
 
 

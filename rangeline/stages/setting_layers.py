@@ -1,4 +1,4 @@
-"""What a command's settings are made of: `params.yaml`, a settings file over it, environment and assignments over both."""
+"""What settings are made of: `params.yaml`, a file over it, environment and assignments over both."""
 
 import os
 from collections.abc import Mapping, Sequence
