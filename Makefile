@@ -13,7 +13,7 @@ export GX_ANALYTICS_ENABLED := false
 export HF_HUB_DISABLE_TELEMETRY := 1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo toy check format test test-slow test-vllm test-ops check-security sbom vllm bench-lineage bench-rollouts bench-coverage bench-intervals bench-rrpo bench-scaling bench-trl table1 serve deploy clean
+.PHONY: demo toy docs check format test test-slow test-vllm test-ops check-security sbom vllm bench-lineage bench-rollouts bench-coverage bench-intervals bench-rrpo bench-scaling bench-trl table1 serve deploy clean
 
 demo: .venv/demo.ok ## Run the main job on a real model and real problems
 	$(BIN)/rangeline demo $(RUN_OPTIONS)
@@ -26,6 +26,9 @@ check: .venv/test.ok ## Format, lint, types, import contracts
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+docs: .venv/test.ok ## The documentation site in site/: built without the network, broken links are errors
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 format: .venv/test.ok ## Format, and mend what the linter can mend
 	$(BIN)/ruff format .
@@ -128,5 +131,5 @@ clean: ## Remove what runs made here; versioned data stays in the DVC remote
 	touch $@
 
 .venv/test.ok: .venv/demo.ok
-	$(BIN)/python -m pip install -q -c constraints.txt -e '.[demo,evaluation,hub,test]'
+	$(BIN)/python -m pip install -q -c constraints.txt -e '.[demo,evaluation,hub,test,docs]'
 	touch $@

@@ -8,16 +8,18 @@ overlap alarm, 5 a checkpoint or artifact does not match its hash, 6 an outside 
 import logging
 import os
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from flows import judge_cli
+from flows import cli_start, judge_cli
+from flows.cli_manners import friendly as friendly
+from flows.cli_manners import manner, say, say_table, take_manner
 from rangeline.config import PipelineConfig
-from rangeline.errors import ConfigError, RangelineError
+from rangeline.errors import ConfigError
 from rangeline.full_disk import FullDiskTold
 from rangeline.stages.workspace import PROJECT_HOME, Workspace, choose_workspace
 from tasks.processes import TELEMETRY_OFF
@@ -41,10 +43,10 @@ _EXAMPLES = {"reach": "calibration:1", "export": "openlineage"}
 
 app = typer.Typer(
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     help=__doc__,
 )
+app.add_typer(cli_start.app)
 app.add_typer(judge_cli.app, name="judge")
 
 WorkspaceOption = Annotated[Path, typer.Option("--workspace", "-w", help="Folder with params.yaml")]
@@ -55,6 +57,15 @@ RewardOption = Annotated[str | None, typer.Option("--reward", help="Reward sourc
 EngineOption = Annotated[str | None, typer.Option("--engine", help="What samples: transformers or vllm")]
 DebugOption = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error")]
 QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Only warnings and results")]
+
+
+@app.callback()
+def options(
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="More log lines, and those of the tools")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="JSON objects on standard output, one a line")] = False,
+) -> None:
+    """Take the options that stand before a command."""
+    take_manner(verbose=verbose, as_json=as_json)
 
 
 def prepare_environment(root: Path) -> None:
@@ -72,23 +83,8 @@ def open_console(*, quiet: bool) -> None:
 
     logger = logging.getLogger("rangeline")
     logger.handlers[:] = [RichHandler(console=console, show_path=False, show_level=False, markup=False)]
-    logger.setLevel(logging.WARNING if quiet else logging.INFO)
+    logger.setLevel(logging.WARNING if quiet else logging.DEBUG if manner().verbose else logging.INFO)
     logger.propagate = False
-
-
-@contextmanager
-def friendly(*, debug: bool) -> Iterator[None]:
-    """Turn an error of ours into one line and its exit code; `--debug` shows the traceback."""
-    try:
-        yield
-    except RangelineError as error:
-        if debug:
-            raise
-        typer.secho(f"error: {error}", fg="red", err=True)
-        raise typer.Exit(error.exit_code) from error
-    except KeyboardInterrupt as error:
-        typer.secho("interrupted: the same command goes on from the last complete iteration", err=True)
-        raise typer.Exit(130) from error
 
 
 def in_workspace(
@@ -112,13 +108,6 @@ def in_workspace(
             remedy = "What is whole stays whole: make room, and give the same command again."
             with FullDiskTold(place.root, "this command", remedy):
                 work(place, settings)
-
-
-def say_table(rows: list[tuple[str, str]]) -> None:
-    """Print a closing table on standard output."""
-    width = max(len(name) for name, _ in rows)
-    for name, value in rows:
-        typer.echo(f"  {name:<{width}}  {value}")
 
 
 def say_pages(place: Workspace, page: Path, run: str) -> None:
@@ -166,7 +155,7 @@ def demo(
         result = run_pipeline(str(place.root), settings, run)
         name = str(result["run"])
         matching = audit(AuditRequest(workspace=str(place.root), target=name))
-        typer.echo(f"\nRun {name}: policy version {result['version']} is {result['alias']}; {matching} files verified.")
+        say(f"\nRun {name}: policy version {result['version']} is {result['alias']}; {matching} files verified.")
         say_table(list(result["table"]))  # type: ignore[call-overload]
         say_pages(place, Path(str(result["page"])), name)
 
@@ -318,7 +307,7 @@ def evaluate(  # noqa: PLR0913 - one argument an option
             raise ConfigError(msg)
         asked = EvaluateRequest(workspace=str(place.root), policies=names or ("warmup",), evaluate=settings.evaluate)
         for name, result in flow(asked)["results"].items():
-            typer.echo(f"{name}: {result.folder}")
+            say(f"{name}: {result.folder}")
             say_table([(domain, _accuracy(values)) for domain, values in result.metrics.items()])
 
     work = on_benchmarks if benchmarks or preset else on_pool
@@ -368,15 +357,15 @@ def reward_quality(
 
         names = tuple(name.strip() for name in sources.split(",") if name.strip())
         result = measure_reward_quality.fn(str(place.root), settings, policy, names)
-        typer.echo(f"{'suite':<20} {'source':<24} {'AUC':>6} {'right':>6} {'wrong':>6} {'missing':>8} length entropy")
+        say(f"{'suite':<20} {'source':<24} {'AUC':>6} {'right':>6} {'wrong':>6} {'missing':>8} length entropy")
         for row in result.rows:
             numbers = (row["auc"], row["length_correlation"], row["entropy_correlation"])
             auc, length, entropy = ("-" if value is None else f"{value:.3f}" for value in numbers)
-            typer.echo(
+            say(
                 f"{row['suite']:<20} {row['source']:<24} {auc:>6} {row['num_right']:>6} {row['num_wrong']:>6} "
                 f"{row['missing_share']:>8.1%} {length:>6} {entropy:>7}"
             )
-        typer.echo(f"length, entropy: mean Spearman coefficient inside a prompt; all numbers in {result.folder}")
+        say(f"length, entropy: mean Spearman coefficient inside a prompt; all numbers in {result.folder}")
 
     in_workspace(work, workspace, config=config, assignments=assignments, quiet=quiet, debug=debug, flows=False)
 
@@ -421,8 +410,8 @@ def compare(  # noqa: PLR0913 - one argument an option
         results = flow(asked)
         page = Path(results["page"])
         if rewards:
-            typer.echo(page.with_name("table.md").read_text(encoding="utf-8"))
-        typer.echo("\n".join(results["findings"]))
+            say(page.with_name("table.md").read_text(encoding="utf-8"))
+        say("\n".join(results["findings"]))
         say_table([("page", str(page)), ("table", str(page.with_name("table.md")))])
         if failures := results["failures"]:
             typer.secho(f"{len(failures)} failed: {'; '.join(sorted(failures))}", err=True)
@@ -445,7 +434,7 @@ def nightly(
         from flows.run_nightly import NightlyRequest
         from flows.run_nightly import nightly as flow
 
-        typer.echo(flow(NightlyRequest(workspace=str(place.root), inbox=inbox)))
+        say(str(flow(NightlyRequest(workspace=str(place.root), inbox=inbox))))
 
     in_workspace(work, workspace, quiet=quiet, debug=debug)
 
@@ -507,7 +496,7 @@ def deploy(debug: DebugOption = False) -> None:
         from tasks.automations import deploy_all
 
         for line in deploy_all(PROJECT_HOME):
-            typer.echo(line)
+            say(line)
 
 
 @app.command()

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import typer
 from pydantic import ValidationError
 
+from flows.cli_manners import say
 from rangeline.errors import ConfigError
 
 
@@ -45,18 +45,18 @@ def evaluate_on_benchmarks(root: Path, policies: tuple[str, ...], asked: Mapping
         msg = f"'{name}' is not valid: {first['msg']}; got {first['input']!r:.80}. Correct the option."
         raise ConfigError(msg) from error
     outcome = benchmark(request)
-    typer.echo(outcome["table"].read_text(encoding="utf-8"))
+    say(outcome["table"].read_text(encoding="utf-8"))
     for result in outcome["results"]:
         for name, item in result.results.items():
-            typer.echo(f"{result.label} on {name}: {item.folder}")
+            say(f"{result.label} on {name}: {item.folder}")
     for name, change in outcome["paired"].items():
         interval = "" if change.lower is None else f" [{change.lower:+.3f}, {change.upper:+.3f}]"
-        typer.echo(
+        say(
             f"{name}: {change.mean:+.3f}{interval} from first to last policy over {change.num_shared} shared problems, "
             f"{change.num_better} better and {change.num_worse} worse; sign-flip test of the mean "
             f"p = {change.mean_p_value:.4f}, sign test p = {change.p_value:.4f}"
         )
-    typer.echo(f"table: {outcome['table']}")
+    say(f"table: {outcome['table']}")
 
 
 def say_rescored(found: Any) -> None:
@@ -64,10 +64,10 @@ def say_rescored(found: Any) -> None:
     for change in found.changes:
         fields = {name: pair for name, pair in change.items() if name not in ("prompt_id", "sample")}
         told = ", ".join(f"{name} {was!r:.60} -> {now!r:.60}" for name, (was, now) in fields.items())
-        typer.echo(f"{change['prompt_id']} sample {change['sample']}: {told}")
+        say(f"{change['prompt_id']} sample {change['sample']}: {told}")
     for name, (was, now) in found.moved.items():
-        typer.echo(f"{name}: {_number(was)} -> {_number(now)}")
-    typer.echo(f"{len(found.changes)} of {found.num_completions} completions changed; {found.folder}")
+        say(f"{name}: {_number(was)} -> {_number(now)}")
+    say(f"{len(found.changes)} of {found.num_completions} completions changed; {found.folder}")
 
 
 def _number(value: float | None) -> str:

@@ -5,6 +5,7 @@ from typing import get_args
 
 import typer
 
+from flows.cli_manners import say
 from rangeline.errors import ConfigError, LineageError
 
 
@@ -19,12 +20,12 @@ def audit_backwards(root: Path, target: str) -> None:
     from tasks.lineage import audit_target
 
     lines, failures, matching = audit_target.fn(str(root), target)
-    typer.echo("\n".join(lines))
+    say("\n".join(lines))
     if failures:
         first = failures[0]
         msg = f"'{first.path}': {first.detail}; {len(failures)} files differ, {matching} match. Restore it from DVC."
         raise LineageError(msg)
-    typer.echo(f"{matching} files match.")
+    say(f"{matching} files match.")
 
 
 def say_reach(root: Path, what: str, drawing: str, output: Path | None) -> None:

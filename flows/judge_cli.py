@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from flows.cli_manners import say
+
 app = typer.Typer(no_args_is_help=True, help="Try a rubric, and measure how reliable the judge is.")
 
 WorkspaceOption = Annotated[Path, typer.Option("--workspace", "-w", help="Folder with params.yaml")]
@@ -33,8 +35,8 @@ def report(
 
         open_console(quiet=True)
         result = report_reliability(workspace, assignments or [], rows)
-        typer.echo(result.page)
-        typer.echo(f"written to {result.folder}: report.json, report.md, report.html")
+        say(result.page)
+        say(f"written to {result.folder}: report.json, report.md, report.html")
 
 
 @app.command("try")
@@ -55,4 +57,4 @@ def try_rubric(
 
         open_console(quiet=True)
         for line in try_on_rows(workspace, assignments or [], rubric, file, rows):
-            typer.echo(line)
+            say(line)

@@ -20,11 +20,11 @@ from rangeline.config import (
     PipelineConfig,
     build_config,
     merge,
-    parse_assignment,
     read_settings,
 )
 from rangeline.errors import ConfigError
 from rangeline.lineage import atomic_write, digest_file, digest_json
+from rangeline.stages.setting_layers import setting_layers
 
 PROJECT_HOME = Path(__file__).resolve().parents[2]
 """Folder of the project's own dvc.yaml, rubrics and flows."""
@@ -191,13 +191,7 @@ def choose_workspace(
     ConfigError
         For an unknown or wrong setting, or a data file that does not exist.
     """
-    base = read_settings(root / "params.yaml")
-    alone = merge(base, read_settings(config_file)) if config_file else dict(base)
-    over: dict[str, Any] = {}
-    if policy := environ.get("RANGELINE_POLICY"):
-        over = {"policy": {"model": policy}}
-    for text in assignments:
-        over = merge(over, parse_assignment(text))
+    base, alone, over = setting_layers(root, config_file, assignments, environ)
     source = str(config_file or root / "params.yaml")
     config = build_config(merge(alone, over), source=source)
     if _same_data(config, build_config(base, source=str(root / "params.yaml"))):

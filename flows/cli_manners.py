@@ -1,0 +1,77 @@
+"""How every command speaks: options before the command, lines for people, lines for programs."""
+
+import json
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+
+import typer
+
+from rangeline.errors import RangelineError
+
+
+@dataclass(frozen=True, slots=True)
+class Manner:
+    """What was said before the command's name."""
+
+    verbose: bool = False
+    """Log lines of the project's own details, and warnings of the tools."""
+    as_json: bool = False
+    """Standard output holds JSON objects, one a line, and nothing else."""
+
+
+_MANNER: ContextVar[Manner] = ContextVar("manner", default=Manner())  # noqa: B039 - frozen
+"""Of the command that runs; set anew by each."""
+
+
+def manner() -> Manner:
+    """Return how the running command should speak."""
+    return _MANNER.get()
+
+
+def take_manner(*, verbose: bool, as_json: bool) -> None:
+    """Keep how to speak for the command, and let the tools speak too where it is verbose."""
+    _MANNER.set(Manner(verbose=verbose, as_json=as_json))
+    if verbose:
+        for name, level in (("MLFLOW_LOGGING_LEVEL", "INFO"), ("PREFECT_LOGGING_LEVEL", "INFO")):
+            os.environ.setdefault(name, level)
+        os.environ.setdefault("TRANSFORMERS_VERBOSITY", "info")
+
+
+def say(text: str) -> None:
+    """Print a line for people: on standard output, or on standard error where a program reads that."""
+    typer.echo(text, err=manner().as_json)
+
+
+def say_table(rows: Sequence[tuple[str, str]]) -> None:
+    """Print a closing table, or one JSON object of it."""
+    if manner().as_json:
+        typer.echo(json.dumps(dict(rows), ensure_ascii=False))
+        return
+    width = max(len(name) for name, _ in rows)
+    for name, value in rows:
+        typer.echo(f"  {name:<{width}}  {value}")
+
+
+def say_object(value: object) -> None:
+    """Print one JSON object, on one line."""
+    typer.echo(json.dumps(value, ensure_ascii=False, allow_nan=False))
+
+
+@contextmanager
+def friendly(*, debug: bool) -> Iterator[None]:
+    """Turn an error of ours into two lines and its exit code: what is wrong, and where it is explained."""
+    try:
+        yield
+    except RangelineError as error:
+        if debug:
+            raise
+        typer.secho(f"error: {error}", fg="red", err=True)
+        name = type(error).__name__
+        typer.secho(f"{name} is explained in docs/errors.md; --debug shows the traceback", dim=True, err=True)
+        raise typer.Exit(error.exit_code) from error
+    except KeyboardInterrupt as error:
+        typer.secho("interrupted: the same command goes on from the last complete iteration", err=True)
+        raise typer.Exit(130) from error

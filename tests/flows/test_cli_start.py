@@ -1,0 +1,59 @@
+"""`rangeline doctor`, `init`, `estimate`, and the manners that all commands share."""
+
+import json
+
+from typer.testing import CliRunner
+
+from flows.cli import app
+
+
+def said(*arguments):
+    """Return exit code, standard output and standard error."""
+    result = CliRunner().invoke(app, [str(item) for item in arguments], env={"COLUMNS": "160", "TERM": "dumb"})
+    return result.exit_code, result.stdout, result.stderr
+
+
+def test_a_new_workspace_is_made_looked_at_and_estimated(tmp_path, tiny_model_folder):
+    """Three commands lead from nothing to what a run takes, as JSON where a program asks."""
+    root = tmp_path / "mine"
+    code, out, err = said("init", root, "--model", tiny_model_folder, "--yes")
+    assert 0 == code, err
+    assert f"rangeline demo -w {root}" in out
+    code, out, err = said("--json", "doctor", "-w", root)
+    findings = json.loads(out)["findings"]
+    assert {"ok", "note"} >= {item["state"] for item in findings if item["name"] not in ("disk", "packages")}
+    code, out, err = said("--json", "estimate", "-w", root, "--set", "train.iterations=1")
+    assert 0 == code, err
+    assert json.loads(out)["rollouts"]["train"] > 0
+
+
+def test_an_estimate_that_does_not_fit_exits_with_2(tmp_path, tiny_model_folder):
+    """The table is shown, then the reason, and nothing was started."""
+    root = tmp_path / "mine"
+    said("init", root, "--model", tiny_model_folder, "--yes")
+    code, out, err = said("estimate", "-w", root, "--set", "intervals.alpha=0.001")
+    assert 2 == code
+    assert "memory in all" in out
+    assert "the calibration pool must hold 999 prompts" in err
+
+
+def test_an_error_is_two_lines(tmp_path):
+    """What is wrong, then the class and where it is explained; no traceback."""
+    code, _, err = said("doctor", "-w", tmp_path)
+    assert 2 == code
+    lines = err.strip().splitlines()
+    assert 2 == len(lines), err
+    assert lines[0].startswith("error: ")
+    assert lines[1].startswith("ConfigError is explained in docs/errors.md")
+
+
+def test_debug_shows_the_traceback(tmp_path):
+    """With --debug the error itself leaves the command."""
+    result = CliRunner().invoke(app, ["doctor", "-w", str(tmp_path), "--debug"])
+    assert "ConfigError" == type(result.exception).__name__
+
+
+def test_mistyped_commands_and_options_are_suggested():
+    """A name near a known one is answered with that one."""
+    assert "Did you mean 'estimate'?" in said("estimte")[2]
+    assert "--workspace" in said("doctor", "--workspac", ".")[2]
