@@ -110,6 +110,34 @@ def line(axes: Axes, iterations: Sequence[float], values: Values, style: int) ->
     return Markup("").join(parts)
 
 
+def bound(axes: Axes, iterations: Sequence[float], values: Values) -> Markup:
+    """Draw one thin bound with gaps where a value is None."""
+    paths = ["M" + "L".join(f"{axes.x(x):.1f},{axes.y(y):.1f}" for x, y in run) for run in _runs(iterations, values)]
+    return Markup("").join(map(bound_stroke, paths))
+
+
+def bound_stroke(path: str) -> Markup:
+    """Draw a path as a bound."""
+    return Markup('<path class="bound" d="{}"/>').format(path)
+
+
+def point(x: float, y: float, radius: float, style: int, words: str) -> Markup:
+    """Draw a circle, or for an odd style a square of the same area, with words for a pointer that rests on it."""
+    title = Markup("<title>{}</title>").format(words) if words else Markup("")
+    if style % 2 == 0:
+        circle = Markup('<circle class="point" cx="{:.1f}" cy="{:.1f}" r="{:.1f}">{}</circle>')
+        return circle.format(x, y, radius, title)
+    half = radius * math.sqrt(math.pi) / 2
+    square = Markup('<rect class="point other" x="{:.1f}" y="{:.1f}" width="{side:.1f}" height="{side:.1f}">{}</rect>')
+    return square.format(x - half, y - half, title, side=2 * half)
+
+
+def error_bar(x: float, y1: float, y2: float, style: int) -> Markup:
+    """Draw a band as a bar with ends; that of an odd style is dashed."""
+    path = f"M{x:.1f},{y1:.1f}V{y2:.1f}M{x - 4:.1f},{y1:.1f}h8M{x - 4:.1f},{y2:.1f}h8"
+    return Markup('<path class="error{}" d="{}"/>').format(" other" if style % 2 else "", path)
+
+
 def target_line(x1: float, y1: float, x2: float, y2: float) -> Markup:
     """Draw a line that values are held against."""
     return Markup('<line class="target" x1="{:.1f}" y1="{:.1f}" x2="{:.1f}" y2="{:.1f}"/>').format(x1, y1, x2, y2)
