@@ -38,7 +38,13 @@ _MAX_TRANSCRIPT_BYTES = 1_200_000
 _ROLLOUT_BYTES = 1200
 """What the frame around one rollout takes."""
 
-_VERDICTS = {"right": "✓ right", "wrong": "✗ wrong", "missing": "? missing", "unlabelled": "○ unlabelled"}
+_VERDICTS = {
+    "right": "✓ right",
+    "partial": "◐ partly right",
+    "wrong": "✗ wrong",
+    "missing": "? missing",
+    "unlabelled": "○ unlabelled",
+}
 _WRITERS = {
     "share": report_text.share_text,
     "number": report_text.number_text,

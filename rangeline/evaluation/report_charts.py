@@ -144,9 +144,9 @@ def bar_chart(title: str, bars: Sequence[Bar], *, unit: str, total: float | None
     """Draw labelled horizontal bars from 0, each with its value and its share of the total, if that is known."""
     largest = max((bar.value for bar in bars), default=0.0)
     names = [f"· {bar.name}" if bar.is_part else bar.name for bar in bars]
-    # Room for the longest name on the left and for the numbers on the right.
-    left = min(200, 16 + 7 * max(map(len, names), default=0))
-    row, room, parts, numbers = 28, svg.WIDTH - left - 118, [], []
+    # Room for the longest name on the left and for the numbers on the right, at the letters of a narrow screen.
+    left = min(240, 16 + 8 * max(map(len, names), default=0))
+    row, room, parts, numbers = 28, svg.WIDTH - left - 136, [], []
     drawn = Markup('<rect class="{}" x="{}" y="{}" width="{:.1f}" height="{}"/>')
     for i, (bar, name) in enumerate(zip(bars, names, strict=True)):
         width, middle = (room * bar.value / largest if largest else 0.0), row * i + row / 2

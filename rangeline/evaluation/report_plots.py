@@ -126,8 +126,11 @@ _STATUS_MARKS = {
     "over_coverage": "▲",
     "too_little_evidence": "?",
 }
-_PARTS = ("time/update_", "time/gate_s")
-"""Beginnings of the names of times that are inside another one."""
+_PARTS = {
+    **{f"time/update_{name}_s": "time/update_s" for name in ("prepare", "forward", "backward", "optimizer")},
+    "time/gate_s": "time/orchestration_s",
+}
+"""Times that are inside another one."""
 _WHOLE = "time/iteration_s"
 
 
@@ -200,7 +203,8 @@ def _time_chart(summary: RunSummary) -> Chart:
         if metric.key == _WHOLE:
             whole = math.fsum(known)
         else:
-            is_part = metric.key != "time/update_s" and metric.key.startswith(_PARTS)
+            # Where the other one was not measured, this is no part of a bar.
+            is_part = metric.key in _PARTS and summary.last_known(_PARTS[metric.key]) is not None
             name = metric.label.removeprefix("update: ")
             bars.append(Bar(name=name, value=math.fsum(known), is_part=is_part))
     total = whole or math.fsum(bar.value for bar in bars if not bar.is_part)

@@ -11,8 +11,9 @@ from rangeline.evaluation.comparison import PairedDifference
 from rangeline.evaluation.report_text import number_of
 from rangeline.evaluation.sampling_metrics import Estimate
 
-Verdict = Literal["right", "wrong", "missing", "unlabelled"]
-"""`missing`: a reference exists but the completion could not be checked; `unlabelled`: no reference."""
+Verdict = Literal["right", "partial", "wrong", "missing", "unlabelled"]
+"""`partial`: a reward between those of right and wrong; `missing`: a reference exists but the completion could not be
+checked; `unlabelled`: no reference."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +71,8 @@ class TranscriptRollout:
     """What the interval's middle alone would have given."""
     verdict: Verdict
     finish: str
+    truth: float | None = None
+    """True reward; None where it is not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,16 +15,16 @@ import numpy as np
 from rangeline.advantages import compute_advantages
 from rangeline.config import PipelineConfig
 from rangeline.conformal.scorer import StateScorer
-from rangeline.errors import RangelineError
+from rangeline.errors import ModelLoadError
 from rangeline.evaluation.comparison_statistics import count_flips
 from rangeline.evaluation.reliability import pair_agreement, reliability_bins
 from rangeline.evaluation.run_summary import CalibrationRow
 from rangeline.judge.coordinates import ChoiceCoordinate, ScoreCoordinate
-from rangeline.judge.rubric import read_rubric
 from rangeline.lineage import MANIFEST_NAME, digest_file, read_manifest
 from rangeline.records import FloatArray, JudgmentTable
 from rangeline.stages.calibration import read_truth
 from rangeline.stages.iteration import SHARES
+from rangeline.stages.judge_clients import read_rubric
 from rangeline.stages.run import RunFolder
 from rangeline.stages.tables import read_intervals, read_judgments, read_table
 from rangeline.stages.workspace import Workspace
@@ -61,7 +61,7 @@ def _questions(workspace: Workspace, config: PipelineConfig) -> int | None:
         return 0  # it looks the truth up, and is asked nothing
     try:
         rubric = read_rubric(workspace.root / config.judge.rubric, config.judge.rubric)
-    except RangelineError:
+    except ModelLoadError:
         return None
     return sum(isinstance(item, ChoiceCoordinate | ScoreCoordinate) for item in rubric.coordinates)
 

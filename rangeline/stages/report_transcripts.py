@@ -97,6 +97,7 @@ def _share(
                         midpoint_advantage=credit[1][i],
                         verdict=_verdict(row, float(value)),
                         finish=rollouts.finish_reason_N[i],
+                        truth=None if math.isnan(value) else float(value),
                     )
                     for i, value in zip(members[name], truth, strict=True)
                 ),
@@ -121,4 +122,6 @@ def _verdict(row: PromptRow, truth: float) -> Verdict:
         return "unlabelled"
     if math.isnan(truth):
         return "missing"
-    return "right" if truth == 1 else "wrong"
+    if truth == 1:
+        return "right"
+    return "partial" if truth > 0 else "wrong"

@@ -9,7 +9,8 @@ from rangeline.errors import ConfigError
 from rangeline.evaluation.comparison import PairedDifference
 from rangeline.lineage import digest_file
 from rangeline.stages.data import read_pool
-from rangeline.stages.reporting import _transcripts, evaluations_of, summarise, write_report
+from rangeline.stages.report_transcripts import transcripts_of
+from rangeline.stages.reporting import evaluations_of, summarise, write_report
 from rangeline.stages.run import RunFolder
 
 
@@ -51,7 +52,8 @@ def test_summary_says_what_the_files_say(trained):
         assert coverage["status"] == row["status"]
         assert 1.0 == row["time/generate_s"]
     reliability = json.loads((trained.workspace.calibration / "reliability.json").read_text())
-    assert [row["count"] for row in reliability] == [row.count for row in summary.calibration]
+    pooled = [row.count for row in summary.calibration if row.pool == "calibration"]
+    assert sum(row["count"] for row in reliability) == sum(pooled)
     assert sum(row["budget/rollouts"] for row in summary.iterations) == summary.budget["rollouts"]
 
 
@@ -68,11 +70,11 @@ def test_private_problems_are_in_no_transcript(trained):
     """A prompt whose owner keeps it private is left out of the page, and the next one takes its place."""
     rows = {row.prompt_id: row for row in read_pool(trained.workspace, "policy")}
     folder = trained.run.iteration(1)
-    first = _transcripts(trained.workspace, folder, 1, rows)[0].prompt
+    first = transcripts_of(folder, 1, rows)[0].prompt
     hidden = {
         name: replace(row, metadata={"private": True}) if row.prompt == first else row for name, row in rows.items()
     }
-    left = [item.prompt for item in _transcripts(trained.workspace, folder, 1, hidden)]
+    left = [item.prompt for item in transcripts_of(folder, 1, hidden)]
     assert left
     assert first not in left
 
@@ -83,7 +85,11 @@ def test_transcripts_are_of_the_first_and_the_last_iteration(trained):
     assert {1, 2} == {item.iteration for item in transcripts}
     rollouts = [rollout for item in transcripts for rollout in item.rollouts]
     assert all((rollout.lower is None) == (rollout.upper is None) for rollout in rollouts)
-    assert {"unlabelled"} == {rollout.verdict for rollout in rollouts}
+    trained_on = [rollout for item in transcripts if item.share == "policy" for rollout in item.rollouts]
+    audited = [rollout for item in transcripts if item.share == "audit" for rollout in item.rollouts]
+    assert {"unlabelled"} == {rollout.verdict for rollout in trained_on}
+    assert "unlabelled" not in {rollout.verdict for rollout in audited}
+    assert {None} == {rollout.advantage for rollout in audited}
 
 
 def test_lineage_lists_hashes_that_match(trained):
