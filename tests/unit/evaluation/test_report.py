@@ -281,7 +281,12 @@ def test_checks_calibration_budget_and_lineage_are_shown():
         lineage=(LineageEntry(kind="pool", path="data/p.parquet", sha256="ab12"),),
     )
     text = Page(render_report(run)).text
-    for words in ("✓ met rows", "✗ not met nulls", "? undefined band", "0.2 to 0.3 calibration 25.0% \N{EN DASH} \N{EN DASH} 1,234"):
+    for words in (
+        "✓ met rows",
+        "✗ not met nulls",
+        "? undefined band",
+        "0.2 to 0.3 calibration 25.0% \N{EN DASH} \N{EN DASH} 1,234",
+    ):
         assert words in text
     for words in (
         "pool data/p.parquet ab12",
@@ -297,5 +302,5 @@ def test_the_page_says_the_share_of_orchestration_over_measured_iterations():
     """Two iterations of 8 and 2 seconds with 0.3 and 0.2 outside the library are 5 %; one unmeasured is left out."""
     known = [{**ITERATION, "time/iteration_s": a, "time/orchestration_s": b} for a, b in ((8.0, 0.3), (2.0, 0.2))]
     unknown = {key: value for key, value in ITERATION.items() if not key.startswith("time/")}
-    assert "expectations) took 5.0 % of 2 iterations" in render_report(summary(iterations=(*known, unknown)))
+    assert "expectations) took 5.0% of 2 iterations" in render_report(summary(iterations=(*known, unknown)))
     assert "orchestration was not measured" in render_report(summary(iterations=(unknown,)))
