@@ -9,7 +9,7 @@ from rangeline.evaluation.comparison_summary import DesignSummary, MethodSummary
 from rangeline.evaluation.comparison_text import change
 
 _WIDTH, _ROW, _TOP, _BOTTOM = 640, 30, 8, 44
-_ROOM_RIGHT = 176
+_ROOM_RIGHT = 190
 
 
 def difference_chart(design: DesignSummary) -> Markup:
@@ -25,7 +25,7 @@ def difference_chart(design: DesignSummary) -> Markup:
     rows = [item for item in design.methods if item.difference is not None]
     if not rows:
         return Markup("")
-    left = min(190, 16 + 8 * max(len(item.method) for item in rows))
+    left = min(220, 20 + 9.5 * max(len(item.method) for item in rows))
     low, high = _range(rows)
     right, bottom = _WIDTH - _ROOM_RIGHT, _TOP + _ROW * len(rows)
 

@@ -15,6 +15,9 @@ ITERATIONS_NAME, CALIBRATION_NAME, EVALUATIONS_NAME = (
     f"report_{name}.parquet" for name in ("iterations", "calibration", "evaluations")
 )
 
+REPORT_FILES = ("report.json", "report.schema.json", ITERATIONS_NAME, CALIBRATION_NAME, EVALUATIONS_NAME)
+"""What lies beside the page."""
+
 
 def write_numbers(folder: Path, summary: RunSummary, table: Sequence[tuple[str, str]]) -> None:
     """Write `report.json`, `report.schema.json` and the `report_*.parquet` tables of a run.
@@ -28,8 +31,8 @@ def write_numbers(folder: Path, summary: RunSummary, table: Sequence[tuple[str, 
     table
         The closing table.
     """
-    write_json(folder / "report.json", report_numbers(summary, table))
-    write_json(folder / "report.schema.json", report_schema())
+    write_json(folder / REPORT_FILES[0], report_numbers(summary, table))
+    write_json(folder / REPORT_FILES[1], report_schema())
     about = {"schema": SCHEMA_NAME, "schema_version": str(SCHEMA_VERSION), "run": summary.run_name}
     names = list(dict.fromkeys(["iteration", "status", *(item.key for item in METRICS), *_numbers_of(summary)]))
     columns = {name: [_cell(row.get(name)) for row in summary.iterations] for name in names}
