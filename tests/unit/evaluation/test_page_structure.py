@@ -2,6 +2,7 @@
 
 import re
 from html.parser import HTMLParser
+from itertools import pairwise
 
 import pytest
 
@@ -154,7 +155,7 @@ def test_headings_never_skip_a_level(page):
     levels = [int(tag[1]) for tag, _, _ in Tags(page()).tags if re.fullmatch(r"h[1-6]", tag)]
     assert 1 == levels.count(1)
     assert 1 == levels[0]
-    assert all(after <= before + 1 for before, after in zip(levels, levels[1:], strict=False))
+    assert all(after <= before + 1 for before, after in pairwise(levels))
 
 
 @PAGES

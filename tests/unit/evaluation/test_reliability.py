@@ -1,5 +1,7 @@
 """Scores against the truth: bins of like scores, and order inside a prompt's group."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 
@@ -30,7 +32,7 @@ def test_many_scores_are_joined_and_equal_ones_never_parted():
     bins = reliability_bins(score, np.ones(len(score)), [str(i) for i in range(len(score))], confidence=0.9, max_bins=4)
     assert len(bins) <= 4
     assert len(score) == sum(item.num_rows for item in bins)
-    assert all(one.highest < other.lowest for one, other in zip(bins, bins[1:], strict=False))
+    assert all(one.highest < other.lowest for one, other in pairwise(bins))
 
 
 def test_band_counts_prompts_and_not_their_rows():

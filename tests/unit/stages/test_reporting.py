@@ -3,15 +3,18 @@
 import json
 from dataclasses import replace
 
+import jsonschema
 import pytest
 
 from rangeline.errors import ConfigError
 from rangeline.evaluation.comparison import PairedDifference
+from rangeline.evaluation.run_summary import METRICS
 from rangeline.lineage import digest_file
 from rangeline.stages.data import read_pool
 from rangeline.stages.report_transcripts import transcripts_of
 from rangeline.stages.reporting import evaluations_of, summarise, write_report
 from rangeline.stages.run import RunFolder
+from rangeline.stages.tables import read_table
 
 
 def _metrics(value, num=4):
@@ -169,3 +172,41 @@ def test_unknown_run_has_no_report(trained):
     """A run that does not exist is an error that lists those that do."""
     with pytest.raises(ConfigError, match=r"Run 'none' must exist; got no .*Known runs: r\."):
         write_report(trained.workspace, RunFolder(trained.workspace.runs / "none"), ())
+
+
+def test_numbers_beside_the_page_are_those_of_the_page(copy):
+    """JSON keeps to its schema, and Parquet holds the same numbers, null where the page has a dash."""
+    write_report(copy.workspace, copy.run, ())
+    root = copy.run.root
+    numbers = json.loads((root / "report.json").read_text())
+    jsonschema.validate(numbers, json.loads((root / "report.schema.json").read_text()))
+    table = read_table(root / "report_iterations.parquet").to_pylist()
+    assert [row["iteration"] for row in numbers["iterations"]] == [row["iteration"] for row in table]
+    for metric in METRICS:
+        assert [row.get(metric.key) for row in numbers["iterations"]] == [row[metric.key] for row in table]
+    points = read_table(root / "report_calibration.parquet").to_pylist()
+    assert [row["count"] for row in numbers["calibration"]] == [row["count"] for row in points]
+
+
+def test_audits_say_whether_turned_signs_were_right(trained):
+    """Of the signs that would be turned on audited rollouts, no more met a truth than were turned."""
+    for row in summarise(trained.workspace, trained.run, ()).iterations:
+        assert row["audit/flips_right"] + row["audit/flips_wrong"] <= row["audit/flips"] <= row["audit/credited"]
+
+
+def test_run_card_names_what_gives_the_numbers_their_meaning(trained):
+    """Normaliser, KL, sampling, parser and the digests of what the run was made from are told in words."""
+    card = summarise(trained.workspace, trained.run, ()).key_card
+    names = {"estimator", "normaliser", "KL term", "sampling", "parser", "judge", "code"}
+    assert names <= set(card)
+    assert digest_file(trained.workspace.calibration / "manifest.json") == card["digest of calibration"]
+
+
+def test_scorer_of_another_calibration_says_nothing(copy):
+    """Where calibration was made anew since the run, its scorer is not used, and the page says so."""
+    manifest = copy.workspace.calibration / "manifest.json"
+    manifest.write_text(manifest.read_text() + "\n")
+    summary = summarise(copy.workspace, copy.run, ())
+    assert () == summary.calibration
+    assert "made anew" in summary.notes[0]
+    assert all("judge/agreement" not in row for row in summary.iterations)
