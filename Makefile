@@ -13,7 +13,7 @@ export GX_ANALYTICS_ENABLED := false
 export HF_HUB_DISABLE_TELEMETRY := 1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo toy check format test test-slow test-vllm vllm bench-rollouts bench-coverage bench-intervals bench-rrpo bench-scaling bench-trl table1 serve deploy clean
+.PHONY: demo toy check format test test-slow test-vllm test-ops vllm bench-lineage bench-rollouts bench-coverage bench-intervals bench-rrpo bench-scaling bench-trl table1 serve deploy clean
 
 demo: .venv/demo.ok ## Run the main job on a real model and real problems
 	$(BIN)/rangeline demo $(RUN_OPTIONS)
@@ -37,6 +37,9 @@ test: .venv/test.ok ## Laws, oracles, hostile inputs, flows, resume
 test-slow: .venv/test.ok .venv-vllm/ok ## What takes long: real model, simulations, more kill points, a vLLM server
 	$(BIN)/python -m pytest -m slow
 
+test-ops: .venv/test.ok ## Nights, lineage and automations on real servers and stores
+	$(BIN)/python -m pytest -m ops
+
 test-vllm: .venv/test.ok .venv-vllm/ok ## A vLLM server: conformance, proven weight sync, failures, training (10 minutes)
 	$(BIN)/python -m pytest -m vllm
 
@@ -44,6 +47,9 @@ vllm: .venv-vllm/ok ## vLLM's own environment, beside this one: for a GPU where 
 
 bench-coverage: .venv/test.ok ## Coverage under shift: tables, plots, verdict (12 minutes, 2 cores)
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.coverage.run
+
+bench-lineage: .venv/test.ok ## Seconds of a walk forwards over 10,000 artifacts
+	$(BIN)/python -m benchmarks.lineage.run
 
 bench-intervals: .venv/test.ok .venv-bench/ok ## Seconds and memory of weighted cutoffs beside peers
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.intervals.run
@@ -67,9 +73,8 @@ bench-rollouts: .venv/demo.ok .venv-vllm/ok ## Tokens a second of both engines, 
 serve: .venv/demo.ok ## The Prefect page of what was run here
 	$(BIN)/rangeline serve prefect
 
-deploy: .venv/demo.ok ## Put the flows on the Prefect server that PREFECT_API_URL names
-	RANGELINE_HOME=$(CURDIR) $(BIN)/prefect --no-prompt work-pool create --type process rangeline --overwrite
-	RANGELINE_HOME=$(CURDIR) $(BIN)/prefect --no-prompt deploy --all
+deploy: .venv/demo.ok ## Put the flows and their automations on the Prefect server that PREFECT_API_URL names
+	$(BIN)/rangeline deploy
 
 clean: ## Remove what runs made here; versioned data stays in the DVC remote
 	rm -rf runs comparisons models .rangeline .prefect mlruns/mlflow.db mlruns/artifacts

@@ -19,9 +19,9 @@ from flows import judge_cli
 from rangeline.config import PipelineConfig
 from rangeline.errors import ConfigError, RangelineError
 from rangeline.full_disk import FullDiskTold
-from rangeline.stages.workspace import Workspace, choose_workspace
+from rangeline.stages.workspace import PROJECT_HOME, Workspace, choose_workspace
 from tasks.processes import TELEMETRY_OFF
-from tasks.server import prefect_server
+from tasks.server import prefect_server, serve_page
 
 ENVIRONMENT = {
     **TELEMETRY_OFF,
@@ -36,6 +36,8 @@ ENVIRONMENT = {
     "TRANSFORMERS_VERBOSITY": "error",
 }
 """No telemetry, no chatter of tools, threads that wait politely; whoever sets one of these keeps it."""
+
+_EXAMPLES = {"reach": "calibration:1", "export": "openlineage"}
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -431,41 +433,81 @@ def compare(  # noqa: PLR0913 - one argument an option
 
 
 @app.command()
-def nightly(workspace: WorkspaceOption = Path(), quiet: QuietOption = False, debug: DebugOption = False) -> None:
+def nightly(
+    workspace: WorkspaceOption = Path(),
+    inbox: Annotated[str, typer.Option("--inbox", help="Folder in which new prompts arrive")] = "data/inbox",
+    quiet: QuietOption = False,
+    debug: DebugOption = False,
+) -> None:
     """Do the night's work now: new data, calibration, training, evaluation, promotion through the gates."""
 
     def work(place: Workspace, settings: PipelineConfig) -> None:
         from flows.run_nightly import NightlyRequest
         from flows.run_nightly import nightly as flow
 
-        typer.echo(flow(NightlyRequest(workspace=str(place.root))))
+        typer.echo(flow(NightlyRequest(workspace=str(place.root), inbox=inbox)))
 
     in_workspace(work, workspace, quiet=quiet, debug=debug)
 
 
 @app.command()
 def audit(
-    target: Annotated[str, typer.Argument(help="A run, a checkpoint or data folder, or a model version")],
+    target: Annotated[str, typer.Argument(help="A run, folder or model version; or all, reach or export")],
+    what: Annotated[
+        str | None,
+        typer.Argument(help="Of reach: a prompt id, calibration:N, judge digest or file; of export: openlineage, ..."),
+    ] = None,
+    drawing: Annotated[str, typer.Option("--as", help="Of reach: tree, json, mermaid or html")] = "tree",
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="File to write in place of printing")] = None,
     workspace: WorkspaceOption = Path(),
     debug: DebugOption = False,
 ) -> None:
-    """Verify by hash everything that a checkpoint, run or model version came from; exit 5 when a byte differs."""
+    """Verify by hash what a model came from (exit 5 when a byte differs), or tell what `reach WHAT` went into.
+
+    `audit all` verifies the whole workspace; `audit export openlineage|prov|croissant` writes it for other tools.
+    """
 
     def work(place: Workspace, settings: PipelineConfig) -> None:
-        from rangeline.errors import LineageError
-        from tasks.lineage import audit_target
+        from flows.cli_lineage import audit_backwards, say_export, say_reach
 
-        lines, failures, matching = audit_target.fn(str(place.root), target)
-        typer.echo("\n".join(lines))
-        if failures:
-            first = failures[0]
-            msg = (
-                f"'{first.path}': {first.detail}; {len(failures)} files differ, {matching} match. Restore it from DVC."
-            )
-            raise LineageError(msg)
-        typer.echo(f"{matching} files match.")
+        if target in ("reach", "export") and what is None:
+            msg = f"'audit {target}' must be told what; got nothing. Give such as: audit {target} {_EXAMPLES[target]}."
+            raise ConfigError(msg)
+        if target == "reach":
+            say_reach(place.root, str(what), drawing, output)
+        elif target == "export":
+            say_export(place.root, str(what), output)
+        else:
+            audit_backwards(place.root, target)
 
     in_workspace(work, workspace, quiet=True, debug=debug, flows=False)
+
+
+@app.command()
+def rollback(
+    reason: Annotated[str, typer.Option("--reason", help="Why; it is written into the ledger")],
+    workspace: WorkspaceOption = Path(),
+    debug: DebugOption = False,
+) -> None:
+    """Put the policy version back that was champion before, after verifying its checkpoint."""
+
+    def work(place: Workspace, settings: PipelineConfig) -> None:
+        from flows.cli_lineage import say_rollback
+
+        say_rollback(place.root, reason)
+
+    in_workspace(work, workspace, debug=debug, flows=False)
+
+
+@app.command()
+def deploy(debug: DebugOption = False) -> None:
+    """Put the flows and their automations on the Prefect server that PREFECT_API_URL names."""
+    with friendly(debug=debug):
+        prepare_environment(Path())
+        from tasks.automations import deploy_all
+
+        for line in deploy_all(PROJECT_HOME):
+            typer.echo(line)
 
 
 @app.command()
@@ -515,6 +557,7 @@ def serve(
         os.environ.pop("PREFECT_LOGGING_LEVEL")
         os.environ.pop("PREFECT_SERVER_LOGGING_LEVEL")
         command = [python, "-m", "prefect", "server", "start", "--host", "127.0.0.1", "--port", str(port or 4200)]
+        raise typer.Exit(serve_page(command, f"http://127.0.0.1:{port or 4200}/api"))
     elif page == "mlflow":
         store = f"sqlite:///{home / 'mlruns' / 'mlflow.db'}"
         command = [python, "-m", "mlflow", "server", "--backend-store-uri", store, "--host", "127.0.0.1"]

@@ -1,17 +1,21 @@
-"""Flow `nightly`: new data, calibration, a training run, evaluation, promotion through the gates.
+"""Flow `nightly`: new data, calibration, a training run, evaluation, promotion through the gates, retention.
 
-1. A run that starts hours late is skipped: its night is over, and the next one would collide.
-2. `prepare`, `warmup`, `calibrate`: DVC makes again only what new data or settings ask for.
-3. `train` under the night's name, so that a retry resumes; then `report`, which evaluates start and end.
-4. The policy becomes `champion` only if coverage stood in every iteration and accuracy did not fall.
+1. A run that starts hours late is skipped: its night is over. So is one that finds another night at work.
+2. What arrived in the inbox or in DVC remotes is taken in; only new prompts are added and none changes its pool.
+3. `prepare`, `warmup`, `calibrate`: made again only where data, settings, policy, judge or rubric ask for it.
+4. `train` under the night's name, so that a retry resumes; then `report`. A night without news trains nothing.
+5. The policy becomes `champion` only if coverage stood in every iteration and accuracy did not fall below that of the
+   champion so far; promotion is the last step, so a failed night leaves yesterday's model serving.
+6. Runs of old nights and grown caches go; what a champion's lineage needs stays.
 """
 
-from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from prefect import flow
+from prefect.client.schemas.objects import State
 from prefect.runtime import flow_run
+from prefect.states import Completed
 from pydantic import Field
 
 from flows.calibrate_judge import CalibrateRequest, calibrate
@@ -21,17 +25,40 @@ from flows.report_run import ReportRequest, report
 from flows.train_policy import train
 from flows.warm_up_policy import warmup
 from rangeline.config import PipelineConfig
+from tasks.data import reproduce_stages
+from tasks.evaluation import compare_policies, evaluate_policy
 from tasks.lineage import read_settings_of
-from tasks.records import promote_policy
+from tasks.nights import (
+    evaluation_digests,
+    hold_night,
+    judge_accuracy,
+    name_of_night,
+    night_record,
+    pools_before,
+    require_no_move,
+    serving_policy,
+    stale_models,
+    take_in_prompts,
+    why_calibrate,
+)
+from tasks.records import checkpoint_of, promote_policy, record_evaluation
 from tasks.reporting import logger
+from tasks.retention import apply_retention, keep_champion_lineage
 
-_UNSCORED_MARGIN = 0.02
+SKIPPED = "skipped"
 
 
 class NightlyRequest(DataRequest):
     """What the nightly run needs to know; training settings are those of params.yaml."""
 
-    max_delay_hours: float = Field(3.0, gt=0, description="A run that starts later than this is skipped")
+    max_delay_hours: float = Field(3.0, gt=0, le=24, description="A run that starts later than this is skipped")
+    inbox: str = Field("data/inbox", description="Folder in which new prompts arrive: JSONL, CSV or Parquet")
+    max_fall: float = Field(
+        0.05, gt=0, lt=1, description="Fall of accuracy that must be ruled out before a policy may become champion"
+    )
+    keep_runs: int = Field(7, ge=1, description="Newest nightly runs that are kept, whatever became of them")
+    keep_champions: int = Field(3, ge=2, description="Champions that are kept, the serving one included")
+    max_cache_mb: float = Field(2000, gt=0, description="Above it the judge's verdicts or the anchors are dropped")
 
 
 def is_late(scheduled: datetime | None, now: datetime, max_delay_hours: float) -> bool:
@@ -48,42 +75,91 @@ def request_of(workspace: str, config: PipelineConfig, run: str | None) -> Train
     return TrainRequest(workspace=workspace, run=run, **{name: getattr(config, name) for name in names})
 
 
+def make_data(workspace: str, config: PipelineConfig) -> str:
+    """Bring pools, starting policy and calibration up to date; return why calibration was renewed or reused."""
+    prepare(PrepareRequest(workspace=workspace))
+    stale = stale_models(workspace)
+    if "warmup" in stale:
+        logger.warning("%s; warmed up anew", stale["warmup"])
+        reproduce_stages(workspace, ("warmup",), force=True, alone=True)
+    warmup(DataRequest(workspace=workspace))
+    why = why_calibrate(workspace)
+    if "calibrate" in stale:
+        reproduce_stages(workspace, ("calibrate",), force=True, alone=True)
+    calibrate(CalibrateRequest(workspace=workspace, alpha=config.intervals.alpha))
+    logger.info("calibration %s", why)
+    return why
+
+
 def run_pipeline(workspace: str, config: PipelineConfig, run: str | None) -> dict[str, object]:
     """Run every flow in order, and promote the policy through its gates."""
-    prepare(PrepareRequest(workspace=workspace))
-    warmup(DataRequest(workspace=workspace))
-    calibrate(CalibrateRequest(workspace=workspace, alpha=config.intervals.alpha))
+    make_data(workspace, config)
+    return train_and_promote(workspace, config, run, max_fall=NightlyRequest().max_fall)
+
+
+def train_and_promote(workspace: str, config: PipelineConfig, run: str | None, *, max_fall: float) -> dict[str, Any]:
+    """Train, report, compare with the policy that serves, and promote through the gates; return what was decided."""
     trained = train(request_of(workspace, config, run))
-    page, table, evaluated = report(
-        ReportRequest(workspace=workspace, run=str(trained["run"]), evaluate=config.evaluate)
-    )
-    change = evaluated["paired"].get("all")
-    gates = {
-        # A run without intervals measured no coverage: the gate is undefined, which is never open.
-        "coverage stood": trained["covered"] if isinstance(trained["covered"], bool) else None,
-        "accuracy did not fall": None if change is None else change.mean >= 0,
-        "unscored answers did not rise": unscored_did_not_rise(evaluated["results"], str(trained["run"])),
-    }
-    alias = promote_policy(workspace, int(trained["version"]), gates)
-    return {"run": trained["run"], "version": trained["version"], "alias": alias, "page": page, "table": table}
-
-
-def unscored_did_not_rise(results: Mapping[str, Any], run: str) -> bool:
-    """Return whether the share of answers that could not be scored stayed within two points of the start's.
-
-    They leave the mean accuracy, so a policy that is cut off more often could look better than it is.
-    """
-    before, after = (results[name].metrics["all"]["missing_share"] for name in ("warmup", run))
-    return bool(after <= before + _UNSCORED_MARGIN)
+    name, version = str(trained["run"]), int(trained["version"])
+    page, table, evaluated = report(ReportRequest(workspace=workspace, run=name, evaluate=config.evaluate))
+    serving, baseline, why = serving_policy(workspace)
+    if serving == version:
+        baseline, why = "warmup", "it is the champion already: compared with the starting policy"
+    before, after = evaluated["results"]["warmup"], evaluated["results"][name]
+    if baseline != "warmup":
+        before = evaluate_policy(workspace, config, baseline)
+        record_evaluation(workspace, baseline, str(before.folder), before.metrics)
+    gates, words = judge_accuracy(before, after, compare_policies(before, after, config), max_fall)
+    # A run without intervals measured no coverage: the gate is undefined, which is never open.
+    gates["coverage stood"] = trained["covered"] if isinstance(trained["covered"], bool) else None
+    alias = promote_policy(workspace, version, gates, evaluation_digests(before, after))
+    if alias == "champion":
+        keep_champion_lineage(workspace, checkpoint_of(workspace, version))
+    closed = [gate for gate, is_open in gates.items() if is_open is not True]
+    reason = f"{why}; {words}; {'closed: ' + ', '.join(closed) if closed else 'every gate is open'}"
+    return {"run": name, "version": version, "alias": alias, "page": page, "table": table, "reason": reason}
 
 
 @flow(name="nightly", description=__doc__)
-def nightly(request: NightlyRequest = NightlyRequest()) -> str:
-    """Do the night's work; return the alias that the new policy got, or `skipped`."""
+def nightly(request: NightlyRequest = NightlyRequest()) -> str | State[str]:
+    """Do the night's work; return the alias that the new policy got, `unchanged`, or `skipped`."""
     now = datetime.now(UTC)
-    if is_late(flow_run.scheduled_start_time, now, request.max_delay_hours):
-        logger.warning("skipped: scheduled for %s, started %s", flow_run.scheduled_start_time, now)
-        return "skipped"
-    config = read_settings_of(request.workspace)
-    result = run_pipeline(request.workspace, config, f"nightly-{now:%Y-%m-%d}")
-    return str(result["alias"])
+    scheduled = flow_run.scheduled_start_time
+    if is_late(scheduled, now, request.max_delay_hours):
+        return skip(f"scheduled for {scheduled}, started {now}, more than {request.max_delay_hours:g} hours late")
+    with hold_night(request.workspace) as holder:
+        if holder is not None:
+            return skip(f"another night is at work: {holder}")
+        with night_record(request.workspace, f"nightly-{now:%Y-%m-%d}") as record:
+            do_night(request, record)
+    return str(record["outcome"])
+
+
+def skip(reason: str) -> State[str]:
+    """Say why a night is not done, and end the flow run as Completed under the name Skipped."""
+    logger.warning("skipped: %s", reason)
+    return Completed(name="Skipped", message=reason, data=SKIPPED)
+
+
+def do_night(request: NightlyRequest, record: dict[str, Any]) -> None:
+    """Do the steps of a night in order, and fill in its record as they are done."""
+    workspace = request.workspace
+    config = read_settings_of(workspace)
+    before = pools_before(workspace)
+    record["intake"] = take_in_prompts(workspace, request.inbox)
+    record["calibration"] = make_data(workspace, config)
+    record["prompts_added"] = require_no_move(workspace, before)
+    name, same = name_of_night(workspace, config, str(record["night"]))
+    if same is not None:
+        record |= {"outcome": "unchanged", "reason": f"nothing is new: run '{same}' has these data and settings"}
+    else:
+        result = train_and_promote(workspace, config, name, max_fall=request.max_fall)
+        record |= {key: result[key] for key in ("run", "version", "alias", "reason")}
+        record["outcome"] = result["alias"]
+    record["deleted"] = apply_retention(
+        workspace,
+        name,
+        keep_runs=request.keep_runs,
+        keep_champions=request.keep_champions,
+        max_cache_mb=request.max_cache_mb,
+    )

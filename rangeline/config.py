@@ -342,6 +342,7 @@ class TrainConfig(Section):
         description="Metric whose best checkpoint is kept too; auto: evaluation/accuracy where measured, else "
         "train/accuracy, of audited prompts",
     )
+    completions: bool = Field(True, description="Write the completions of each iteration as a table and a page")
     checkpoint_every: Count = Field(1, description="Iterations between checkpoints; the last one always has its own")
     evaluate_every: Annotated[int, Field(ge=0)] = Field(
         0, description="Iterations between measurements of accuracy on the evaluation pool; 0: none along the run"
@@ -460,6 +461,9 @@ class PipelineConfig(Section):
     def _corrects_what_is_drawn_ahead(self) -> "PipelineConfig":
         if self.rollout.staleness and self.objective.mismatch.correction == "none":
             msg = "objective.mismatch.correction must be token or sequence with rollout.staleness 1"
+            raise ValueError(msg)
+        if self.rollout.staleness and self.reward.optimiser_calls == "per_source":
+            msg = "reward.optimiser_calls must be one with rollout.staleness 1: each call is a version of its own"
             raise ValueError(msg)
         return self
 

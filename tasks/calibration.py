@@ -12,6 +12,7 @@ from rangeline.records import CoverageReport, OverlapFinding
 from rangeline.stages.overlap import read_findings
 from rangeline.stages.session import TrainingSession
 from rangeline.stages.tables import read_table
+from tasks.automations import tell_alarm
 from tasks.expectations import CoverageThresholds, check_coverage
 from tasks.reporting import logger, show_markdown, show_table
 from tasks.validation import ExpectationOutcome
@@ -67,6 +68,8 @@ def hold_gate(session: TrainingSession, number: int, report: CoverageReport, sta
             rows, report, state, thresholds=thresholds, overlap=overlap, output=folder / "expectations"
         )
     session.iteration(number).write_gate(success=outcome.success, failed=outcome.failed)
+    if not outcome.success:
+        tell_alarm(session.opened.folder.name, number, outcome.failed, str(outcome.page_path))
     show_table(
         f"coverage-{session.opened.folder.name}",
         [{**asdict(report), "alarm_state": state}],

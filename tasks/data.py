@@ -12,6 +12,7 @@ from rangeline.lineage import MANIFEST_NAME, read_manifest
 from rangeline.stages.data import pool_counts, pool_table
 from rangeline.stages.workspace import Workspace, data_remote, open_workspace, require_named_settings
 from tasks.expectations import check_pools
+from tasks.notes import note_stage
 from tasks.reporting import flow_progress, logger, show_table
 from tasks.tracking import Tracker
 from tasks.versioning import ensure_repository, locked_stages, push, reproduce, status
@@ -20,7 +21,7 @@ _STAGE_ERROR = "error: "
 
 
 @task(name="reproduce stages", cache_policy=NO_CACHE)
-def reproduce_stages(workspace: str, stages: Sequence[str], *, force: bool = False) -> None:
+def reproduce_stages(workspace: str, stages: Sequence[str], *, force: bool = False, alone: bool = False) -> None:
     """Bring versioned stages up to date through DVC, and push what they made to the remote.
 
     Raises
@@ -41,7 +42,7 @@ def reproduce_stages(workspace: str, stages: Sequence[str], *, force: bool = Fal
             progress.line(line)
 
         try:
-            reproduce(root, stages, on_line=take, force=force)
+            reproduce(root, stages, on_line=take, force=force, alone=alone)
         except ToolError as error:
             for line in reversed(said):
                 if line.startswith(_STAGE_ERROR):
@@ -82,6 +83,7 @@ def record_stage(workspace: str, stage: str) -> str:
     tracker = Tracker.open(place.root)
     key = stage_key(place, stage)
     if run_id := tracker.find_run("rangeline.manifest", key):
+        note_stage(place.root, path, mlflow_run_id=run_id)
         return run_id
     run_id = tracker.start_run(stage, kind=stage, tags={"rangeline.manifest": key})
     tracker.log_parameters(run_id, manifest.parameters)
@@ -89,6 +91,7 @@ def record_stage(workspace: str, stage: str) -> str:
     tracker.log_metrics(run_id, _numbers(manifest.facts), step=0)
     tracker.log_file(run_id, path)
     tracker.end_run(run_id)
+    note_stage(place.root, path, mlflow_run_id=run_id)
     return run_id
 
 

@@ -1,4 +1,4 @@
-"""Lineage tasks: open sessions on a workspace, check its calibration, audit a chain, write the report page."""
+"""Lineage tasks: open sessions on a workspace, check its calibration, write the report page."""
 
 from pathlib import Path
 from typing import Any
@@ -6,10 +6,8 @@ from typing import Any
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
-from rangeline.audit import AuditNode, Finding, audit, render_tree
 from rangeline.config import PipelineConfig
 from rangeline.conformal.intervals import require_calibration_rows
-from rangeline.errors import BadInputError, ConfigError, LineageError
 from rangeline.evaluation.comparison import PairedDifference
 from rangeline.lineage import MANIFEST_NAME, read_manifest
 from rangeline.stages.evaluation import EvaluationResult
@@ -17,13 +15,14 @@ from rangeline.stages.progress import Progress
 from rangeline.stages.report_files import REPORT_FILES
 from rangeline.stages.reporting import evaluations_of, write_report
 from rangeline.stages.reward_plan import plan_rewards
-from rangeline.stages.run import RunFolder, last_complete, read_run
+from rangeline.stages.run import RunFolder, read_run
 from rangeline.stages.session import TrainingSession
-from rangeline.stages.workspace import Workspace, open_workspace
-from tasks.records import POLICY_MODEL, referenced_checkpoints, tracked_as
+from rangeline.stages.workspace import open_workspace
+from tasks.audits import audit_target as audit_target
+from tasks.notes import flow_started, note
+from tasks.records import referenced_checkpoints, tracked_as
 from tasks.reporting import logger, show_markdown
 from tasks.tracking import Tracker
-from tasks.versioning import original_of
 
 Session = TrainingSession
 
@@ -100,52 +99,6 @@ def show_head(workspace: str) -> dict[str, Any]:
     return facts
 
 
-def _start(place: Workspace, target: str) -> Path:
-    """Find what to audit: a folder or file, a run, or a version of the registered policy."""
-    path = (place.root / target).resolve()
-    # Retention may have deleted the checkpoint: the audit then says when, and what was kept.
-    retired = path.parent.name == "checkpoints" and (path.parents[1] / "iterations" / path.name).is_dir()
-    if (path.exists() or retired) and path != place.root and path.is_relative_to(place.root):
-        if (path / "run.json").is_file():
-            return _last_of(RunFolder(path))
-        return path
-    if target.isdigit() or target.isidentifier():
-        run = RunFolder(place.runs / target)
-        if (run.root / "run.json").is_file():
-            return _last_of(run)
-        try:
-            found = Tracker.open(place.root).find_version(POLICY_MODEL, target)
-        except BadInputError as error:
-            msg = f"'{target}' must be a run, a folder or a model version; got none of them in '{place.root}'."
-            raise ConfigError(msg) from error
-        return place.root / str(found["reference"]["checkpoint"]["path"])
-    run = RunFolder(place.run(target))
-    if (run.root / "run.json").is_file():
-        return _last_of(run)
-    msg = f"'{target}' must be a run, a checkpoint or data folder, or a model version; got none in '{place.root}'."
-    raise ConfigError(msg)
-
-
-def _last_of(run: RunFolder) -> Path:
-    done, _ = last_complete(run)
-    if not done:
-        msg = f"Run '{run.name}' must have a complete iteration to audit; got none. Resume it first."
-        raise LineageError(msg)
-    return run.checkpoint(done)
-
-
-@task(name="audit chain", cache_policy=NO_CACHE)
-def audit_target(workspace: str, target: str) -> tuple[list[str], tuple[Finding, ...], int]:
-    """Verify the chain below a target; return the tree's lines, the failures, and how many files match."""
-    place = Workspace(Path(workspace).resolve())
-    node: AuditNode = audit(place.root, _start(place, target), original=lambda name: original_of(place.root, name))
-    lines = render_tree(node)
-    logger.info("audit of %s: %d files match, %d differ", target, node.num_files, len(node.failures))
-    tree = "\n".join(lines)
-    show_markdown("lineage", f"## Lineage of {target}\n\n```text\n{tree}\n```\n", "Verified lineage")
-    return lines, node.failures, node.num_files
-
-
 def require_run(workspace: str, run: str) -> None:
     """Check that a run exists before anything is spent on it.
 
@@ -174,5 +127,6 @@ def report_run(
     if run_id := tracker.find_run("rangeline.run", tracked_as(folder)):
         for item in (path, *(path.with_name(name) for name in REPORT_FILES)):
             tracker.log_file(run_id, item, "report")
+    note(place.root, "report", files=[path], started=flow_started())
     logger.info("report: %s", path)
     return path, table

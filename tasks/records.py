@@ -1,7 +1,7 @@
 """Tracking tasks of a training run: a parent run a flow, a child run an iteration, models by alias through gates."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +14,15 @@ from rangeline.stages.benchmarking import PolicyResults
 from rangeline.stages.run import RunFolder, read_run
 from rangeline.stages.session import TrainingSession
 from rangeline.stages.workspace import Workspace
+from tasks.champions import POLICY_MODEL as POLICY_MODEL
+from tasks.champions import SCORER_MODEL as SCORER_MODEL
+from tasks.champions import aliased_checkpoints
+from tasks.notes import flow_started, note, note_stage, seconds_ago
 from tasks.reporting import logger, show_markdown, show_table
 from tasks.tracking import TIMING, Tracker
 
-POLICY_MODEL = "rangeline-policy"
-SCORER_MODEL = "rangeline-scorer"
+_CALLING = ("concurrency", "timeout_s", "attempts", "max_wait_s")
+"""How a judge's server is called, which changes no answer."""
 _BEGUN = "rangeline.begun"
 """Tag of a run whose settings, data sets and scorer are all logged."""
 _FAINT_PAIR_WEIGHT = 0.02
@@ -49,6 +53,7 @@ def _tracking_run(session: TrainingSession) -> str:
             return run_id
     else:
         run_id = tracker.start_run(folder.name, kind="train", tags={"rangeline.run": key})
+    note(place.root, "run", files=[folder.root / "run.json"], started=flow_started(), mlflow_run_id=run_id)
     # These may differ between two sittings of one run; parameters may not.
     free: Any = {
         "train": {
@@ -63,6 +68,9 @@ def _tracking_run(session: TrainingSession) -> str:
         "coverage": True,
         "overlap": True,
         "evaluate": True,
+        "processes": True,
+        "rollout": {"url", "transfer", "tolerance", "extra", "max_model_len"},
+        "judge": {"url": True, "api_key_env": True, "budget": True, "cache": True, "server": {*_CALLING}},
     }
     tracker.log_parameters(run_id, session.config.model_dump(mode="json", exclude=free))
     for stage in ("pools", *session.plan.stages):
@@ -96,10 +104,10 @@ def record_iteration(session: TrainingSession, number: int, run_id: str) -> dict
     tracker = Tracker.open(session.workspace.root)
     iteration = session.iteration(number)
     metrics = iteration.metrics()
+    _add_whole_time(session)
     timings = {f"{TIMING}{name}": seconds for name, seconds in session.timings.items()}
     parts = {f"{TIMING}update_{name}_s": seconds for name, seconds in session.update_parts.items()}
-    session.timings.clear()
-    session.update_parts = {}
+    began = seconds_ago(session.timings.get("iteration_s", 0.0))
     tag = f"{run_id}-{number}"
     child = tracker.find_run("rangeline.iteration", tag)
     # What a killed sitting had logged of this iteration, or of its first making, stands already.
@@ -114,12 +122,25 @@ def record_iteration(session: TrainingSession, number: int, run_id: str) -> dict
         # Steps are counted over the whole run: the axis of these is not the iteration.
         named = {f"step/{name}": value for name, value in row.items() if name != "step"}
         tracker.log_metrics(run_id, named, step=int(row["step"]), repeated=repeated)
-    for name in ("completions.parquet", "completions.html"):
-        tracker.log_file(child, iteration.folder / name)
+    if session.config.train.completions:
+        for name in ("completions.parquet", "completions.html"):
+            tracker.log_file(child, iteration.folder / name)
     tracker.log_inputs(child, read_manifest(iteration.folder / MANIFEST_NAME).outputs[:3], context="iteration")
     tracker.log_file(child, iteration.folder / MANIFEST_NAME)
     tracker.end_run(child)
-    iteration.write_timings({**timings, **parts, **_whole_time(session, timings)})
+    iteration.write_timings({**timings, **parts})
+    # Not before: a retry of this task must write the same seconds.
+    session.timings.clear()
+    session.update_parts = {}
+    beside = (path for path in (iteration.folder / "expectations").rglob("*") if path.is_file())
+    note(
+        session.workspace.root,
+        "iteration",
+        manifest=iteration.folder / MANIFEST_NAME,
+        files=[iteration.folder / "timings.json", *beside],
+        started=began,
+        mlflow_run_id=child,
+    )
     row = {"iteration": number, **{name: metrics[name] for name in ("coverage/empirical", "interval/mean_width")}}
     show_table(f"iterations-{session.opened.folder.name}", [row], f"Iteration {number}")
     if session.plan.needs_judge:
@@ -151,15 +172,19 @@ def record_iteration(session: TrainingSession, number: int, run_id: str) -> dict
     return metrics
 
 
-def _whole_time(session: TrainingSession, timings: Mapping[str, float]) -> dict[str, float]:
-    """Return the seconds since the iteration before, and those that no step of the library took: tasks and tracking."""
-    if not timings:
-        # Made by a sitting that was killed: nobody knows how long it took.
-        return {}
+def _add_whole_time(session: TrainingSession) -> None:
+    """Add the seconds since the iteration before, and those that no step of the library took: tasks and tracking.
+
+    Nothing is added where an iteration was made by a sitting that was killed, since nobody knows how long it took, nor
+    when this task is tried again.
+    """
+    times = session.timings
+    if not times or "iteration_s" in times:
+        return
     # The gate is the expectations' own time; all others are the library's.
-    own = math.fsum(seconds for name, seconds in timings.items() if name != "time/gate_s")
+    own = math.fsum(seconds for name, seconds in times.items() if name != "gate_s")
     whole = session.lap()
-    return {"time/iteration_s": whole, "time/orchestration_s": whole - own}
+    times |= {"iteration_s": whole, "orchestration_s": whole - own}
 
 
 def unrecorded(session: TrainingSession) -> list[int]:
@@ -208,17 +233,30 @@ def end_tracking(session: TrainingSession, run_id: str, status: str) -> None:
 def referenced_checkpoints(session: TrainingSession) -> dict[str, str]:
     """Return the checkpoints of the run that aliases of the registered policy refer to, by the checkpoint's name."""
     home = session.opened.folder.root.relative_to(session.workspace.root) / "checkpoints"
-    named = Tracker.open(session.workspace.root).aliased_checkpoints(POLICY_MODEL)
+    named = aliased_checkpoints(Tracker.open(session.workspace.root), POLICY_MODEL)
     return {Path(path).name: alias for alias, path in named.items() if Path(path).parent == home}
 
 
 @task(name="promote policy", cache_policy=NO_CACHE)
-def promote_policy(workspace_root: str, version: int, gates: dict[str, bool | None]) -> str:
-    """Make a policy version champion if every gate is open, else leave it challenger; return the alias."""
+def promote_policy(
+    workspace_root: str, version: int, gates: dict[str, bool | None], decided_by: Sequence[str] = ()
+) -> str:
+    """Make a policy version champion if every gate is open, else leave it challenger; return the alias.
+
+    `decided_by` are the digests of the manifests of the evaluations that the gates looked at.
+    """
     alias = Tracker.open(Path(workspace_root)).promote(POLICY_MODEL, version, gates)
+    facts = {"model": POLICY_MODEL, "version": version, "alias": alias, "gates": gates, "decided_by": list(decided_by)}
+    note(Path(workspace_root).resolve(), "promotion", facts=facts)
     closed = [name for name, value in gates.items() if value is not True]
     logger.info("policy version %d is %s%s", version, alias, f"; closed gates: {', '.join(closed)}" if closed else "")
     return alias
+
+
+def checkpoint_of(workspace_root: str, version: int) -> str:
+    """Return the workspace path of the checkpoint that a policy version stands for."""
+    found = Tracker.open(Path(workspace_root)).find_version(POLICY_MODEL, version)
+    return str(found["reference"]["checkpoint"]["path"])
 
 
 @task(name="record evaluation", cache_policy=NO_CACHE, retries=2, retry_delay_seconds=2)
@@ -226,7 +264,8 @@ def record_evaluation(workspace_root: str, label: str, folder: str, metrics: dic
     """Track one evaluation: accuracy by domain with its interval, and the rows as an artifact."""
     tracker = Tracker.open(Path(workspace_root))
     key = f"{label}-{Path(folder).name}"
-    if tracker.find_run("rangeline.evaluation", key):
+    if run_id := tracker.find_run("rangeline.evaluation", key):
+        note_stage(Path(workspace_root).resolve(), Path(folder).resolve() / MANIFEST_NAME, mlflow_run_id=run_id)
         return
     run_id = tracker.start_run(f"evaluate {label}", kind="evaluate", tags={"rangeline.evaluation": key})
     flat: dict[str, float | None] = {}
@@ -240,6 +279,7 @@ def record_evaluation(workspace_root: str, label: str, folder: str, metrics: dic
     tracker.log_inputs(run_id, refs.inputs, context="evaluation")
     tracker.log_file(run_id, place / folder / "samples.parquet")
     tracker.end_run(run_id)
+    note_stage(place.resolve(), (place / folder).resolve() / MANIFEST_NAME, mlflow_run_id=run_id)
     rows = [
         {"domain": domain, **values["average"], "missing_share": values["missing_share"]}
         for domain, values in metrics.items()

@@ -76,6 +76,29 @@ def _wait(server: "subprocess.Popen[bytes]", address: str) -> None:
     raise ToolError(msg)
 
 
+def serve_page(command: list[str], address: str) -> int:
+    """Run a Prefect server of a given command until it ends, and make the automations once it answers.
+
+    Raises
+    ------
+    ToolError
+        When the server does not answer in time, or ends at once.
+    """
+    server = subprocess.Popen(command)
+    try:
+        _wait(server, address)
+        environ = {**os.environ, "PREFECT_API_URL": address}
+        # A child, since prefect reads its settings when it is imported.
+        subprocess.run([sys.executable, "-m", "tasks.automations"], env=environ, check=False)
+        return server.wait()
+    except KeyboardInterrupt:
+        return server.wait(_STOP_S)
+    finally:
+        if server.poll() is None:
+            server.terminate()
+            server.wait(_STOP_S)
+
+
 def main(port: int) -> None:
     """Serve the Prefect API on loopback until the parent is gone or asks to end."""
     watch_parent()

@@ -26,6 +26,8 @@ from tasks.redaction import flatten, hide_password, redact, shorten, tag_key
 EXPERIMENT = "rangeline"
 CHAMPION, CHALLENGER = "champion", "challenger"
 NONFINITE_METRIC = "tracking/nonfinite_count"
+FORMER = "rangeline.former_champion"
+"""Tag of a champion: the version that had the alias before."""
 TIMING = "time/"
 """Begins the names of metrics that hold seconds."""
 
@@ -213,25 +215,25 @@ class Tracker:
         """Give a version the alias `champion` if every gate is open, else `challenger`; return the alias.
 
         An undefined gate (None) is a failure, and so is having no gate at all. The tag `rangeline.failed_gates` names
-        what failed. The champion so far keeps its alias when a gate fails.
+        what failed. The champion so far keeps its alias when a gate fails; when none does, the tag
+        `rangeline.former_champion` of the new one names it.
         """
         failed = sorted(gate for gate, result in gates.items() if not _is_true(result))
         if not gates:
             failed = ["no gate was checked"]
         alias = CHALLENGER if failed else CHAMPION
+        former = self.alias_version(name, CHAMPION)
+        if alias == CHAMPION and former not in (None, version):
+            self.client.set_model_version_tag(name, str(version), FORMER, str(former))
         self.client.set_model_version_tag(name, str(version), "rangeline.failed_gates", ", ".join(failed) or "none")
         self.set_alias(name, alias, version)
         return alias
 
-    def aliased_checkpoints(self, name: str) -> dict[str, str]:
-        """Return the checkpoint path that each alias of a registered model refers to; empty without such a model."""
-        paths = {}
-        for model in self.client.search_registered_models(f"name = '{name}'"):
-            for alias, version in model.aliases.items():
-                tags = self.client.get_model_version(name, str(version)).tags
-                if "checkpoint.path" in tags:
-                    paths[alias] = tags["checkpoint.path"]
-        return paths
+    def alias_version(self, name: str, alias: str) -> int | None:
+        """Return the version that an alias points to; None where there is no such model or alias."""
+        found = self.client.search_registered_models(f"name = '{name}'")
+        version = found[0].aliases.get(alias) if found else None
+        return None if version is None else int(version)
 
     def find_version(self, name: str, version_or_alias: str | int) -> dict[str, Any]:
         """Return `name`, `version`, `aliases`, `run_id`, `source`, `tags` and `reference` of a version, for the audit.

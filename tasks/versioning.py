@@ -64,7 +64,14 @@ def ensure_repository(workspace: Path, remote_dir: Path) -> Path:
     return root
 
 
-def reproduce(workspace: Path, targets: Sequence[str], *, on_line: Callable[[str], None], force: bool = False) -> None:
+def reproduce(
+    workspace: Path,
+    targets: Sequence[str],
+    *,
+    on_line: Callable[[str], None],
+    force: bool = False,
+    alone: bool = False,
+) -> None:
     """Bring stages of `dvc.yaml` and all that they need up to date, streaming what is said.
 
     A stage whose command, dependencies, parameters and outputs match `dvc.lock` is skipped. One that does not match,
@@ -82,13 +89,16 @@ def reproduce(workspace: Path, targets: Sequence[str], *, on_line: Callable[[str
         Called with each line of output.
     force
         Run the stages even where nothing changed.
+    alone
+        Leave out the stages that they need.
 
     Raises
     ------
     ToolError
         If a stage or dvc fails; its last lines are in the message.
     """
-    _run(workspace, "repro", *(["--force"] if force else []), *targets, on_line=on_line)
+    flags = [*(["--force"] if force else []), *(["--single-item"] if alone else [])]
+    _run(workspace, "repro", *flags, *targets, on_line=on_line)
 
 
 def status(workspace: Path) -> dict[str, Any]:
@@ -116,6 +126,31 @@ def push(workspace: Path, targets: Sequence[str] = ()) -> None:
         If dvc fails.
     """
     _run(workspace, "push", *targets)
+
+
+def refresh_imports(workspace: Path, folders: Sequence[Path]) -> tuple[str, ...]:
+    """Bring what `.dvc` files in folders name up to date, and return those whose data changed.
+
+    An import (`dvc import-url`, `dvc import`) is updated from where it was imported; what was added (`dvc add`) is
+    pulled from the default remote where it is not there. Without such files nothing is done.
+
+    Raises
+    ------
+    BadInputError
+        If there are such files and the workspace lies in no dvc repository.
+    ToolError
+        If dvc fails, as where a remote cannot be reached.
+    """
+    changed = []
+    for folder in dict.fromkeys(path.resolve() for path in folders):
+        for pointer in sorted(folder.glob("*.dvc")):
+            before = pointer.read_bytes()
+            value: dict[str, Any] = yaml.safe_load(before)
+            absent = not all((folder / out["path"]).exists() for out in value["outs"])
+            _run(workspace, "update" if "deps" in value else "pull", str(pointer))
+            if absent or pointer.read_bytes() != before:
+                changed.append(pointer.relative_to(workspace.resolve()).as_posix())
+    return tuple(changed)
 
 
 def locked_stages(workspace: Path) -> tuple[str, ...]:
@@ -152,7 +187,16 @@ def cached_original(workspace: Path, md5: str) -> Path | None:
     ToolError
         If dvc fails.
     """
-    cache = Path(_run(workspace, "cache", "dir")[-1])
+    return find_cached(cache_folder(workspace), md5)
+
+
+def cache_folder(workspace: Path) -> Path:
+    """Return the folder of dvc's cache."""
+    return Path(_run(workspace, "cache", "dir")[-1])
+
+
+def find_cached(cache: Path, md5: str) -> Path | None:
+    """Return the file of a cache that holds the bytes of a digest; None where absent or itself damaged."""
     path = cache / "files" / "md5" / md5[:2] / md5[2:]
     if not path.is_file():
         return None

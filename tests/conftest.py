@@ -178,3 +178,36 @@ def vllm_served(tmp_path_factory):
     options = ServerOptions(model=save_tied(folder / "model"), sync_root=folder / "root", max_model_len=768)
     with VllmServer.start(options, log=folder / "vllm.log") as server:
         yield Served(server, VllmClient(server.url), folder / "root", options.model)
+
+
+@pytest.fixture(scope="session")
+def solved(tiny_model_folder, tmp_path_factory):
+    """Make data and start of a workspace whose labelled problems are worked out; not to be changed, but copied."""
+    from tiny import ROOT, Trained, problems, write_settings
+
+    from rangeline.stages import data
+    from rangeline.stages.progress import silent
+    from rangeline.stages.run import RunFolder
+    from rangeline.stages.warmup import warmup
+    from rangeline.stages.workspace import open_workspace
+
+    root = tmp_path_factory.mktemp("solved") / "w"
+    (root / "data" / "raw").mkdir(parents=True)
+    shutil.copytree(ROOT / "rubrics", root / "rubrics")
+    lines = [json.dumps(worked_out(row)) + "\n" for row in problems()]
+    (root / "data" / "raw" / "problems.jsonl").write_text("".join(lines))
+    model = {"model": str(tiny_model_folder)}
+    write_settings(root, policy=model, judge=model, sampling={"max_tokens": 24}, warmup={"epochs": 30})
+    workspace, config = open_workspace(root)
+    for stage in (data.generate, data.ingest, data.split):
+        stage(workspace, config)
+    warmup(workspace, config, silent)
+    return Trained(workspace, config, RunFolder(workspace.runs / "r"))
+
+
+def worked_out(row):
+    """Return a problem that asks for its steps, with them in its reference: `12 - 10 = 2` before `#### 2`."""
+    small, large = row["prompt"].split(" + ? = ")
+    answer = row["reference"]
+    steps = answer if answer is None else f"{large} - {small} = {answer}\n#### {answer}"
+    return {**row, "suite": "grade_school_math", "reference": steps}

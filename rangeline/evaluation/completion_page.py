@@ -74,4 +74,5 @@ def _cells(row: Mapping[str, Any]) -> dict[str, Any]:
 
 def _finalize(value: Any) -> str:
     """Write every value of the template: no text reaches the page around it."""
-    return DASH if value is None else shortened(visible(str(value)), _MAX_TEXT)
+    # Cut first: a text may be a thousand times longer than what is shown of it.
+    return DASH if value is None else visible(shortened(str(value), _MAX_TEXT))

@@ -90,6 +90,8 @@ class Caller:
             return Failed("timed out"), 0.0
         except httpx.TransportError:
             return Failed("unreachable"), 0.0
+        except httpx.RequestError:  # a body that is not packed as its header says, or redirections without end
+            return Failed("unreadable response"), 0.0
         if response.is_success:
             try:
                 return response.json(), None

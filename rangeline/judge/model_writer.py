@@ -15,6 +15,11 @@ from rangeline.rollout.pretrained import Pretrained, encode_prompt
 from rangeline.rollout.transformers_engine import TransformersEngine, context_length
 
 
+def writing_digest(model_digest: str, dtype: str, max_tokens: int) -> str:
+    """Return the identity of a judge that writes replies, by a model of that digest, precision and length of reply."""
+    return hashlib.sha256(f"writing-1 {model_digest} torch.{dtype} {max_tokens}".encode()).hexdigest()
+
+
 class WritingJudge:
     """A frozen language model that answers in words.
 
@@ -32,8 +37,7 @@ class WritingJudge:
         self._model, self._tokenizer = pretrained.model, pretrained.tokenizer
         self._max_tokens = max_tokens
         self._control = control_tokens(pretrained.tokenizer)
-        identity = f"writing-1 {pretrained.digest} {pretrained.model.dtype} {max_tokens}"
-        self.digest = hashlib.sha256(identity.encode()).hexdigest()
+        self.digest = writing_digest(pretrained.digest, str(pretrained.model.dtype).removeprefix("torch."), max_tokens)
 
     async def ask(self, requests: Sequence[OptionRequest]) -> list[Answer]:
         """Return what each reply says."""

@@ -31,6 +31,11 @@ Row = tuple[tuple[int, ...], tuple[tuple[int, ...], ...]]
 """Token ids of a question, and those of each reply."""
 
 
+def choice_digest(model_digest: str, dtype: str) -> str:
+    """Return the identity of a judge that scores choices by a model of that digest, in that precision."""
+    return hashlib.sha256(f"choice-1 {model_digest} torch.{dtype}".encode()).hexdigest()
+
+
 class ChoiceJudge:
     """A frozen language model in this process as judge.
 
@@ -53,8 +58,7 @@ class ChoiceJudge:
         self._model = pretrained.model
         self._tokenizer = pretrained.tokenizer
         self._tokens_per_batch = tokens_per_batch
-        identity = f"choice-1 {pretrained.digest} {pretrained.model.dtype}"
-        self.digest = hashlib.sha256(identity.encode()).hexdigest()
+        self.digest = choice_digest(pretrained.digest, str(pretrained.model.dtype).removeprefix("torch."))
         self._control = control_tokens(pretrained.tokenizer)
 
     async def ask(self, requests: Sequence[OptionRequest]) -> list[Answer]:

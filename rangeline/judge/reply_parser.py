@@ -14,20 +14,22 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from rangeline.judge.reply_clauses import (
+    SHORT,
+    is_given,
+    is_of_a_part,
+    is_open,
+    is_reported,
+    is_whole_verdict,
+    turns_round,
+    without_asides,
+)
 from rangeline.judge.reply_text import AMBIGUOUS, json_objects, said, unquoted
 
 _LABEL = r"(?:final\s+)?(?:decision|verdict|judge?ment|answer|conclusion|result|rating|score|grade|choice)"
 _MARKER = re.compile(rf"(?<!\w){_LABEL}\s*(?:is\s*)?[:=]\s*", re.IGNORECASE)
 _FINAL = re.compile(r"final", re.IGNORECASE)
 _SENTENCE = re.compile(r"(?<=[.!?;])(?<![0-9]\.)\s+|\n+")
-_OPEN = re.compile(
-    r"\?|\b(?:if|whether|unless|were|would|could|might|may|maybe|should|unclear|unsure|doubt\w*|false|wrong|say\w*|said|"
-    r"claim\w*|state\w*|think|thought|believe\w*|suppose\w*|assum\w*|perhaps|possibly|part(?:ial)?ly|mostly|almost|nearly|"
-    r"half|neither|nor|hardly|barely|scarcely|far from|anything but|cannot|unlikely|likely|reply|respond|either|never|"
-    r"nicht|kein\w*|pas|jamais|no es|no son|nunca|não|non|niet|inte|ikke)\b|n't\b(?<!isn't)(?<!wasn't)"
-    r"|\b\u043d\u0435\b|不|非|ない",
-    re.IGNORECASE,
-)
 _BEFORE = re.compile(
     r"(?:\A|[:,]\s*|\b(?:is|are|was|be|it's|as|seems|looks|verdict|answer|rate it|rate this|give it|give this|choose|"
     r"pick)\s+)"
@@ -40,9 +42,9 @@ _NOT = re.compile(
 _AFTER = re.compile(
     r"\s*(?:\Z|[.,:;!)\]>\n](?!\d)|-\s|\((?!or\b)|(?:and|because|since|as|so|for|given)\b)", re.IGNORECASE
 )
-_SHORT = 3
-"""Words of up to so many letters (no, yes, A) are other things too, so they count only before a mark or the end."""
-_RIVAL = re.compile(r"\s*[\])>]?\s*(?:/|or\b|and\b|to\b|-|versus\b|vs\b)\s*", re.IGNORECASE)
+_RIVAL = re.compile(r"\s*[\])>]?\s*(?:[/|]|or\b|and\b|to\b|-|versus\b|vs\b)\s*", re.IGNORECASE)
+_BESIDE = re.compile(r"[^\S\n]*[,;]?[^\S\n]*")
+_WRAPPED = re.compile(r"\A(?:\[([^\]\n]*)\]|\(([^)\n]*)\)|<([^>\n]*)>)")
 _PLAIN = r"(?:[0-9]+(?:\.[0-9]+)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?"
 _SCORE = re.compile(
     rf"(?<![\w.,/~<>])(?P<value>[-+]?{_PLAIN})(?:\s*(?:/|out of|of)\s*(?P<scale>{_PLAIN})|(?P<percent>\s*%))?"
@@ -101,7 +103,7 @@ def parse_choice(reply: str | None, choices: Sequence[str], *, truncated: bool =
     objects, is_json = json_objects(text)
     if is_json:
         return _json_choice(objects, choices)
-    spoken = unquoted(text)
+    spoken = unquoted(text, said_after=_MARKER)
     marked = [_leading(part, choices) for part in _marked_parts(spoken)]
     readings = [reading for reading in marked if reading is not None]
     if readings:
@@ -132,21 +134,22 @@ def parse_score(reply: str | None, *, truncated: bool = False) -> ScoreReply:
     objects, is_json = json_objects(text)
     if is_json:
         return _json_score(objects)
-    spoken = unquoted(text)
+    spoken = unquoted(text, said_after=_MARKER)
     parts = _marked_parts(spoken)
-    marked = [match for part in parts if (match := _SCORE.match(part.lstrip("[(< "))) is not None]
+    marked = [match for part in parts if (match := _SCORE.match(_WRAPPED.sub(r"\1\2\3", part))) is not None]
     if marked:
         return _only_score(marked[-1:] if _last_is_final(spoken) else marked, "marker", truncated=truncated)
     if parts:
         return ScoreReply(None, "no score given")
-    return _only_score(list(_SCORE.finditer(spoken)), "text", truncated=truncated)
+    given = [match for match in _SCORE.finditer(spoken) if is_given(spoken, *match.span())]
+    return _only_score(given, "text", truncated=truncated)
 
 
 def _json_choice(objects: Sequence[dict[str, Any]], choices: Sequence[str]) -> ChoiceReply:
     by_name, readings = {choice.casefold(): choice for choice in choices}, []
     for named in objects:
         values = [named[key] for key in _KEYS if key in named] or (list(named.values()) if len(named) == 1 else [])
-        texts = [str(value).strip().casefold() for value in values if isinstance(value, str | int | float)]
+        texts = [str(value).strip(" \t\n.*!").casefold() for value in values if isinstance(value, str | int | float)]
         readings += [by_name[text] for text in texts if text in by_name]
     return _only(readings, "json") if readings else ChoiceReply(None, "JSON without a choice")
 
@@ -175,7 +178,9 @@ def _bounded(value: float, reason: str) -> ScoreReply:
 
 
 def _marked_parts(text: str) -> list[str]:
-    return [text[match.end() :].lstrip() for match in _MARKER.finditer(text)]
+    """Return what follows each marker, but for those that a sentence only reports or demands."""
+    marks = [mark for mark in _MARKER.finditer(text) if not is_reported(text[: mark.start()])]
+    return [text[mark.end() :].lstrip() for mark in marks]
 
 
 def _last_is_final(text: str) -> bool:
@@ -196,10 +201,21 @@ def _leading(text: str, choices: Sequence[str]) -> str | None:
     if found is None:
         return None
     choice, after = _canonical(found.group(), choices), rest[found.end() :]
-    if _has_rival(after, choices):
+    beside = _BESIDE.sub("", after, count=1)
+    follower = _pattern(choices).match(beside)
+    if (
+        follower is not None
+        and _canonical(follower.group(), choices) != choice
+        and _ends_a_clause(beside[follower.end() :])
+    ):
+        return ""
+    if _has_rival(after, choices) or not is_whole_verdict(choice, after):
         return ""
     negated = match is not None and match.group(1) is not None
-    return _opposite(choice, choices) if negated else choice
+    read = _opposite(choice, choices) if negated else choice
+    line = ("not " if negated else "") + without_asides(rest.split("\n", 1)[0])
+    others = {said for part in _SENTENCE.split(line) for said in _asserted(part, choices)} - {"", read}
+    return "" if others or turns_round(line) else read
 
 
 def _has_rival(after: str, choices: Sequence[str]) -> bool:
@@ -220,20 +236,26 @@ def _asserted(sentence: str, choices: Sequence[str]) -> Iterator[str]:
         if _has_rival(after, choices):
             yield ""
             continue
-        if not _AFTER.match(after) and not re.match(r"\s*(?:/|out of)\s*[0-9]", after):
+        negation = _NOT.search(before)
+        head = before if negation is None else before[: negation.start()]
+        if not _ends_a_clause(after) or (len(word) > SHORT and is_of_a_part(head)):
             continue
-        negated, asserted = _NOT.search(before) is not None, _BEFORE.search(before) is not None
-        if taken and len(word) <= _SHORT:
+        negated, asserted = negation is not None, _BEFORE.search(before) is not None
+        if taken and len(word) <= SHORT:
             yield _canonical(word, choices)  # what comes behind the first is said too: "Yes, but no."
-        elif _OPEN.search(before) or (len(word) > _SHORT and _OPEN.search(after)):
+        elif is_open(before, head, after, is_long=len(word) > SHORT):
             yield ""
         elif negated:
             yield _opposite(_canonical(word, choices), choices) or ""
         elif asserted:
             yield _canonical(word, choices)
-        elif len(word) > _SHORT:
+        elif len(word) > SHORT:
             yield ""
         taken = True
+
+
+def _ends_a_clause(after: str) -> bool:
+    return _AFTER.match(after) is not None or re.match(r"\s*(?:/|out of)\s*[0-9]", after) is not None
 
 
 def _numbers_something_else(before: str, after: str) -> bool:

@@ -15,6 +15,7 @@ _CHANNEL = re.compile(r"<\|channel\|>\s*(\w+)\s*<\|message\|>(.*?)(?=<\|(?:end|r
 _QUOTED = re.compile(r"\"[^\"\n]*\"|«[^»\n]*»|「[^」\n]*」|`[^`\n]*`|(?<!\w)'[^'\n]*'(?!\w)")
 _FENCE = re.compile(r"```[a-z]*\n?|```", re.IGNORECASE)
 _EMPHASIS = re.compile(r"\*+|(?<!\w)_+|_+(?!\w)|^#+\s*", re.MULTILINE)
+_BOXED = re.compile(r"\\(?:boxed|text|textbf|mathrm)\{([^{}]*)\}")
 _REFUSAL = re.compile(
     r"\b(?:can(?:no|')t|can not|won't|will not|(?:am|'m) (?:not able|unable)|unable|decline|refuse)(?: to)? "
     r"(?:\w+ )?(?:help|assist|judge|evaluate|grade|rate|assess|answer|comply|provide|determine|do that|fulfil)",
@@ -70,11 +71,24 @@ def said(reply: str | None, *, truncated: bool) -> tuple[str, str]:
     return text, ""
 
 
-def unquoted(text: str) -> str:
-    """Return a text without what it quotes and without emphasis; a text that is one quotation is that quotation."""
+def unquoted(text: str, *, said_after: re.Pattern[str] | None = None) -> str:
+    """Return a text without what it quotes and without emphasis; a text that is one quotation is that quotation.
+
+    Parameters
+    ----------
+    text
+        What was said.
+    said_after
+        A quotation right behind this is said, not quoted: `Final Decision: "No"`.
+    """
     body = _FENCE.sub(" ", text).strip()
-    plain = _EMPHASIS.sub("", body)
-    return plain[1:-1].strip() if _QUOTED.fullmatch(plain) else _QUOTED.sub(" ", plain).strip()
+    plain = _BOXED.sub(r"\1", _BOXED.sub(r"\1", _EMPHASIS.sub("", body)))
+
+    def without(quote: re.Match[str]) -> str:
+        marks = [] if said_after is None else [mark.end() for mark in said_after.finditer(plain, 0, quote.start())]
+        return quote.group()[1:-1] if quote.start() in marks else " "
+
+    return plain[1:-1].strip() if _QUOTED.fullmatch(plain) else _QUOTED.sub(without, plain).strip()
 
 
 def json_objects(text: str) -> tuple[list[dict[str, Any]], bool]:

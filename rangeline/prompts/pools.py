@@ -11,7 +11,7 @@ import itertools
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rangeline.errors import PoolError
 from rangeline.prompts.contamination import contaminated_prompts
@@ -125,6 +125,19 @@ def _place_cluster(
             yield Placement(row=row, cluster=cluster, pool=None, reason=reason)
 
 
+def _protect_old(placements: Sequence[Placement], old: Mapping[str, str]) -> list[Placement]:
+    """Exclude new evaluation prompts that share words with old training prompts, which would lose their pool else."""
+    training = [item for item in placements if item.pool in TRAINING_POOLS and item.row.prompt_id in old]
+    text = {item.row.prompt_id: text_of(item.row) for item in training}
+    clusters = {item.row.prompt_id: item.cluster for item in training}
+    new = [item for item in placements if item.pool == "evaluation" and item.row.prompt_id not in old]
+    if not text or not contaminated_prompts(text, clusters, (text_of(item.row) for item in new)):
+        return list(placements)
+    guilty = {item.row.prompt_id for item in new if contaminated_prompts(text, clusters, [text_of(item.row)])}
+    reason = "its words occur in older training prompts (was for pool 'evaluation')"
+    return [replace(item, pool=None, reason=reason) if item.row.prompt_id in guilty else item for item in placements]
+
+
 def _decontaminate(placements: Sequence[Placement]) -> Iterator[Placement]:
     training = {item.row.prompt_id: item for item in placements if item.pool in TRAINING_POOLS}
     shared_words = contaminated_prompts(
@@ -181,7 +194,8 @@ def split_pools(
 
     Notes
     -----
-    Training prompts are decontaminated against evaluation by `contaminated_prompts`. The hashed split by cluster and
+    Training prompts are decontaminated against evaluation by `contaminated_prompts`; where only the evaluation prompt
+    is new, it is the one that is excluded. The hashed split by cluster and
     the rules for reserved and old rows are ours.
     """
     _check_shares("labelled_shares", labelled_shares, LABELLED_POOLS)
@@ -199,7 +213,7 @@ def split_pools(
         new_pool = max(reserved) if reserved else _hashed_pool(key, cluster, shares, order)
         placed += _place_cluster(group, cluster, new_pool, old)
     placed.sort(key=lambda item: item.row.prompt_id)
-    return PoolSplit(placements=tuple(_decontaminate(placed)))
+    return PoolSplit(placements=tuple(_decontaminate(_protect_old(placed, old))))
 
 
 def _check_rows(rows: Sequence[PromptRow], cluster_N: Sequence[str], previous: Mapping[str, str]) -> None:

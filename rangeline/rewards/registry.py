@@ -20,6 +20,8 @@ class SourceFacts:
     """What it rewards, in a few words."""
     needs_judge: bool = False
     """Judgment states and calibrated intervals; an iteration without such a source measures no coverage."""
+    gives_widths: bool = False
+    """Intervals; all others give points, to which what labelled intervals say of an estimator does not apply."""
     needs_references: bool = False
     """A reference answer on every prompt it scores."""
     needs_reasoning: bool = False
@@ -34,7 +36,12 @@ _JUDGED = {"needs_judge": True, "needs_stages": ("calibration",)}
 
 SOURCES: Mapping[str, SourceFacts] = MappingProxyType(
     {
-        "judge_interval": SourceFacts(summary="calibrated interval of the judge", **_JUDGED),  # type: ignore[arg-type]
+        "judge_interval": SourceFacts(
+            summary="calibrated interval of the judge",
+            needs_judge=True,
+            gives_widths=True,
+            needs_stages=("calibration",),
+        ),
         "variance_aware": SourceFacts(summary="a draw from the judge's interval", **_JUDGED),  # type: ignore[arg-type]
         "student_t": SourceFacts(summary="side of the group's Student-t intervals", **_JUDGED),  # type: ignore[arg-type]
         "verifier": SourceFacts(summary="answer equals the reference", needs_references=True),

@@ -59,8 +59,10 @@ def hidden_before(model: Any, token_ids_BL: Tensor, attention_mask_BL: Tensor, k
 
 
 def _can_share(model: Any) -> bool:
-    decoder = model.get_decoder()
-    drops_caches = bool(getattr(decoder, "gradient_checkpointing", False)) and decoder.training
+    # Each layer has a flag of its own, and may be in training mode where the decoder around it is not.
+    drops_caches = any(
+        getattr(module, "gradient_checkpointing", False) and module.training for module in model.get_decoder().modules()
+    )
     return not (drops_caches or getattr(model.config.get_text_config(), "sliding_window", None))
 
 

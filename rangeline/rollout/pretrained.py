@@ -191,6 +191,17 @@ def folder_digest(folder: Path) -> str:
     return whole.hexdigest()
 
 
+def model_digest(name: str, *, cache_dir: Path) -> str:
+    """Return the digest of a model's files without loading it, as `Pretrained.digest` would be.
+
+    Raises
+    ------
+    ModelLoadError
+        If the model is not found.
+    """
+    return folder_digest(_folder(name, cache_dir))
+
+
 def _folder(name: str, cache_dir: Path) -> Path:
     if name.startswith(_PACKAGE_PREFIX):
         return _from_package(name, cache_dir)

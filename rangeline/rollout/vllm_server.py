@@ -126,11 +126,13 @@ class VllmServer:
                 env=_environment(),
             )
         server = cls(process, f"http://127.0.0.1:{port}", log)
+        is_up = False
         try:
             server._wait(timeout_s, progress)
-        except BaseException:
-            server.stop()
-            raise
+            is_up = True
+        finally:
+            if not is_up:
+                server.stop()
         return server
 
     @property

@@ -19,7 +19,6 @@ from rangeline.errors import ConfigError
 from rangeline.lineage import digest_bytes, digest_json, write_json
 from rangeline.policy.supervised import SupervisedRow
 from rangeline.records import PromptRow, RolloutSet
-from rangeline.rewards.registry import source_facts
 from rangeline.rewards.verifiable import verifier_intervals
 from rangeline.seeds import stream
 from rangeline.stages.comparison_budget import rollouts_before
@@ -27,26 +26,22 @@ from rangeline.stages.comparison_plan import Role, RunPlan
 from rangeline.stages.comparison_rows import row_of
 from rangeline.stages.comparison_runs import RESULT, TIMINGS, Looks, result_path
 from rangeline.stages.data import read_pool, read_world
-from rangeline.stages.estimator import RECENT_ITERATIONS, is_open
 from rangeline.stages.evaluation import reference_probabilities, reference_rows
 from rangeline.stages.iteration import JUDGED, Iteration
 from rangeline.stages.judging import encode_rows, plan_of, verify_rollouts
 from rangeline.stages.oracle import true_rewards
 from rangeline.stages.progress import Progress
+from rangeline.stages.run import iterations_read
 from rangeline.stages.session import TrainingSession
 from rangeline.stages.tables import read_intervals, read_rollouts, write_intervals
 from rangeline.stages.workspace import Workspace
 
 _ROWS = "rows.json"
-_KEPT_ITERATIONS = 4
-"""Kept before a checkpoint: a resumed run looks back for silent iterations, the monitor's state and a manifest."""
 
 
 def kept_iterations(config: PipelineConfig) -> int:
-    """Return how many iterations before a checkpoint a resumed run looks back to, audits of its window included."""
-    window = config.intervals.adapt_window if config.intervals.adapt != "none" else 0
-    recent = RECENT_ITERATIONS if is_open(config.advantages) else 0
-    return max(_KEPT_ITERATIONS, window, recent)
+    """Return how many iterations up to a checkpoint are kept: those that going on reads, and a row of silent ones."""
+    return max(iterations_read(config), config.train.max_silent_iterations)
 
 
 def is_validation(prompt_id: str, share: float) -> bool:
@@ -236,7 +231,10 @@ class RunRecord:
 def pairing_of(session: TrainingSession) -> str:
     """Return a digest of what settles a run's first rollouts; runs of a seed that share it must draw the same."""
     plan, train = session.plan, session.config.train
-    facts = [plan.pool, source_facts(plan.source).needs_references, plan.needs_judge, plan.is_supervised]
+    pools = [plan.pool, *(["warmup"] if train.labelled_prompts else [])]
+    # Which prompts a source can score differs between sources of one pool.
+    usable = [[row.prompt_id for row in plan.usable(read_pool(session.workspace, pool), pool)] for pool in pools]
+    facts = [plan.pool, usable, plan.needs_judge, plan.is_supervised]
     counts = [train.prompts_per_iteration, train.labelled_prompts, train.ratio_prompts, train.audit_prompts]
     return digest_json([*facts, *counts, session.config.sampling.model_dump(mode="json")])
 

@@ -38,6 +38,7 @@ FITTED_TRAIN = ("prompts_per_iteration", "labelled_prompts")
 """Those of them that differ between reward sources, so that the sum is equal."""
 
 _REDUCTIONS = {"lb": "lower", "mid": "middle", "ub": "upper"}
+_AUTO = {"estimator": "auto", "reference_width": "auto", "advantage_scale": "match_batch"}
 _RANGE_NAME = re.compile(r"range-(reciprocal|reciprocal_squared|exponential|gaussian)-(\d*\.?\d+)")
 
 
@@ -151,8 +152,9 @@ class ComparisonPlan(Section):
 def preset(name: str) -> dict[str, Any]:
     """Return a method by its usual name.
 
-    `range`; `lb`, `mid` or `ub` with `-grpo` or `-dr_grpo`; `uarm`; `rloo` on midpoints; `range-<form>-<lambda>`;
-    `oracle` (Dr.GRPO on true rewards: an upper bound) and `random` (Dr.GRPO on noise: a lower bound).
+    `auto` (labelled rollouts choose); `range`; `lb`, `mid` or `ub` with `-grpo` or `-dr_grpo`; `uarm`; `rloo` on
+    midpoints; `range-<form>-<lambda>`; `oracle` (Dr.GRPO on true rewards: an upper bound) and `random` (Dr.GRPO on
+    noise: a lower bound).
 
     Raises
     ------
@@ -175,6 +177,8 @@ def preset(name: str) -> dict[str, Any]:
     reduction, _, estimator = name.partition("-")
     if reduction in _REDUCTIONS and estimator in ("grpo", "dr_grpo"):
         return method(estimator, reduction=_REDUCTIONS[reduction])
+    if name == "auto":
+        return {"name": name, "settings": {"advantages": dict(_AUTO)}, "rewards": "judge"}
     if name in ("range", "uarm", "rloo"):
         return method(name)
     if match := _RANGE_NAME.fullmatch(name):
@@ -184,7 +188,7 @@ def preset(name: str) -> dict[str, Any]:
     if name == "random":
         return method("dr_grpo", rewards="random")
     msg = (
-        f"Method '{name}' must be range, uarm, rloo, oracle, random, lb-, mid- or ub- with grpo or dr_grpo, or "
+        f"Method '{name}' must be auto, range, uarm, rloo, oracle, random, lb-, mid- or ub- with grpo or dr_grpo, or "
         "range-<form>-<lambda>. Correct it, or give it as a mapping of name and settings."
     )
     raise ConfigError(msg)
@@ -259,7 +263,10 @@ def plan_run(
     source = f"{plan.name}: {design}, {method.name}"
     own = build_config(run_settings(plan, base, design, seed), source=source)
     # The comparison looks by itself, at prompts of its own choice.
-    values = merge(run_settings(plan, base, design, seed, method=method), {"train": {"evaluate_every": 0}})
+    values = merge(
+        run_settings(plan, base, design, seed, method=method),
+        {"train": {"evaluate_every": 0, "completions": plan.keep_files}},
+    )
     if rate is not None:
         values = merge(values, {"objective": {"learning_rate": rate}})
     config = build_config(values, source=source)

@@ -11,7 +11,7 @@ RESULT = "result.json"
 TIMINGS = "timings.json"
 
 
-_GIVING_UP = ("max_silent_iterations", "on_alarm", "keep_checkpoints", "keep_best")
+_GIVING_UP = ("max_silent_iterations", "on_alarm", "keep_checkpoints", "keep_best", "completions")
 """They say when a run is given up and what is kept of it; a run that reached its end is the same with any others."""
 
 

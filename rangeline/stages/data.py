@@ -77,7 +77,14 @@ def read_world(workspace: Workspace) -> World:
     return World.from_json(json.loads(workspace.world.read_text(encoding="utf-8")))
 
 
-def _source_files(workspace: Workspace, config: PipelineConfig) -> list[Path]:
+def source_files(workspace: Workspace, config: PipelineConfig) -> list[Path]:
+    """Return the files that prompts come from: generated problems, `data.files`, and what arrived since, in order.
+
+    Raises
+    ------
+    ConfigError
+        When a file lies outside `data/raw`, or there is no source at all.
+    """
     files = []
     for name in config.data.files:
         path = (workspace.root / name).resolve()
@@ -87,6 +94,7 @@ def _source_files(workspace: Workspace, config: PipelineConfig) -> list[Path]:
         files.append(path)
     if config.data.generators or config.data.world:
         files.insert(0, workspace.generated / "problems.jsonl")
+    files += sorted(workspace.arrived.glob("*.jsonl"))
     if not files and not config.data.benchmarks:
         msg = "'data' must name generators, benchmarks, files or a world; got none. Set data.files in params.yaml."
         raise ConfigError(msg)
@@ -95,7 +103,7 @@ def _source_files(workspace: Workspace, config: PipelineConfig) -> list[Path]:
 
 def ingest(workspace: Workspace, config: PipelineConfig) -> None:
     """Check every prompt against the data contract and its reference against the real checker; write `data/prompts`."""
-    files = _source_files(workspace, config)
+    files = source_files(workspace, config)
     rows: list[PromptRow] = []
     for path in files:
         rows.extend(parse_rows(read_rows(path), source=path.name))

@@ -18,9 +18,7 @@ from rangeline.conformal.adaptive import BlendedCalibration, blend, join_calibra
 from rangeline.conformal.intervals import CalibrationSet, reward_intervals, weighted_cutoffs
 from rangeline.records import RewardIntervals
 from rangeline.stages.adaptation import Repair
-
-RECENT_ITERATIONS = 20
-"""Older audits come from too different a policy; until there are as many, the first policy's rollouts help."""
+from rangeline.stages.run import RECENT_ITERATIONS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +59,8 @@ def is_open(settings: AdvantageConfig) -> bool:
 def set_estimator(settings: AdvantageConfig) -> ChosenEstimator:
     """Return the settings as they are; what they leave open is the paper's rule at the default width.
 
-    That is the case where no judge is asked: rewards are then points, for which ``range`` of any width is Dr.GRPO.
+    That is the case where no source gives intervals with a width: rewards are then points, for which ``range`` of any
+    width is Dr.GRPO.
     """
     estimator, width = settings.estimator, settings.reference_width
     chosen = Candidate(
@@ -110,6 +109,7 @@ def choose_estimator(
     if settings.estimator != "auto":
         fixed = Candidate(estimator=settings.estimator, reduction=settings.reduction, reference_width=width)
         return ChosenEstimator(settings=fixed, record={"reference_width": width})
+    # Older audits come from too different a policy; until there are as many, the first policy's rollouts help.
     first_weight = max(0.0, 1 - len(recent) / RECENT_ITERATIONS)
     # A prompt that is audited twice has two groups, of two policies.
     parts = [_renamed(part, f"{i}:") for i, part in enumerate([first, *recent])]

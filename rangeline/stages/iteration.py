@@ -385,7 +385,8 @@ class Iteration:
             checkpoint = self.run.checkpoint(self.number)
             self.save(worker)
             atomic_write(self.folder / "checkpoint.json", (checkpoint / "COMPLETE").read_bytes())
-        write_completions(self.folder, self._policy_prompts(), title=f"{self.run.name}, iteration {self.number}")
+        if self.config.train.completions:
+            write_completions(self.folder, self._policy_prompts(), title=f"{self.run.name}, iteration {self.number}")
         measured = completion_numbers(self.folder, before=self.run.iteration(self.number - 1))
         write_json(self.folder / "metrics.json", {**gather_metrics(self.folder, self.shares), **measured})
         if self.is_saved:
@@ -424,7 +425,7 @@ class Iteration:
         judged = self.plan.needs_judge
         names = [f"{share}_rollouts.parquet" for share in self.shares]
         names += ["policy_intervals.parquet", "advantages.parquet", "audit_coverage.parquet"]
-        names += ["credit.json", "update.json", "metrics.json", TABLE_NAME, PAGE_NAME]
+        names += ["credit.json", "update.json", "metrics.json"]
         if judged:
             names += [f"{share}_judgments.parquet" for share in SHARES]
             names += ["audit_intervals.parquet", "ratio.json", OVERLAP_NAME, "coverage.json"]
@@ -432,7 +433,7 @@ class Iteration:
         # source that keeps a state.
         optional = ["checkpoint.json", NOTE, "gate.json", "monitor.json", "recalibration.parquet", *MEASURED]
         optional += ["reward.json", "reward_state.json", "taught.parquet", "adaptation.json", "choice.json", JUDGED]
-        optional += [STEPS_NAME]
+        optional += [STEPS_NAME, TABLE_NAME, PAGE_NAME]
         names += [name for name in optional if (self.folder / name).is_file()]
         facts: dict[str, Any] = {"run": self.run.name, "iteration": self.number}
         if judged:

@@ -41,6 +41,7 @@ class _Parts:
     spliced_N: tuple[tuple[Spliced, ...], ...]
     """Empty where the rollout is not well formed."""
     missing_N: BoolArray
+    """True where nobody can say what the answer is, or where in the completion it stands."""
 
     @property
     def well_formed_N(self) -> BoolArray:
@@ -66,16 +67,20 @@ def _cut(context: RewardContext) -> _Parts:
         prompt_id: references_of(context.rows[prompt_id]) for prompt_id in dict.fromkeys(rollouts.prompt_id_N)
     }
     spliced: list[tuple[Spliced, ...]] = []
+    # An answer that a suite reads in another writing than its own, such as "(b)" as B, cannot be cut off, and says
+    # nothing of the reasoning before it.
+    unplaced_N = np.zeros(len(rollouts), dtype=bool)
     for i, prompt_id in enumerate(rollouts.prompt_id_N):
         row, completion = context.rows[prompt_id], rollouts.completion_N[i]
         extraction = get_suite(row.suite).extract(completion, row, truncated=rollouts.finish_reason_N[i] == "length")
         start = answer_start(completion, extraction.value) if extraction.value is not None else None
+        unplaced_N[i] = start is None and extraction.value is not None
         if start is None or not has_reasoning(completion, start):
             spliced.append(())
             continue
         ids = rollouts.token_ids_N[i]
         spliced.append(tuple(splice(tokenizer, ids, completion, start, item.text) for item in references[prompt_id]))
-    return _Parts(tuple(spliced), verdicts.unscorable_N)
+    return _Parts(tuple(spliced), verdicts.unscorable_N | unplaced_N)
 
 
 def _probe(context: RewardContext, parts: _Parts, *, share_prefix: bool) -> list[list[FloatArray | None]]:

@@ -1,11 +1,12 @@
 """Which reward source scores which prompt, and from which pool: read off the settings, before anything is sampled."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from rangeline.config import PipelineConfig
 from rangeline.errors import ConfigError, PoolError
 from rangeline.records import PromptRow
+from rangeline.reward_config import RewardConfig
 from rangeline.rewards.registry import source_facts, stages_needed
 from rangeline.suites.registry import asks_for_answer_alone
 
@@ -30,6 +31,11 @@ class RewardPlan:
     def needs_judge(self) -> bool:
         """True where some source needs judgment states; only then is coverage measured."""
         return any(source_facts(name).needs_judge for name in self.names)
+
+    @property
+    def bounds_rewards(self) -> bool:
+        """True where some reward is an interval with a width; elsewhere there is nothing to choose an estimator by."""
+        return any(source_facts(name).gives_widths for name in self.names)
 
     @property
     def is_supervised(self) -> bool:
@@ -72,6 +78,24 @@ class RewardPlan:
             )
             raise PoolError(msg)
         return reasoned
+
+
+def require_domains(reward: RewardConfig, rows: Iterable[PromptRow]) -> None:
+    """Refuse domains that no prompt to train on has: a name that was misspelt would change nothing, and say nothing.
+
+    Raises
+    ------
+    ConfigError
+        When the settings name one.
+    """
+    known = {row.domain for row in rows}
+    for setting, names in (("domains", reward.domains), ("domain_weights", reward.domain_weights)):
+        if odd := sorted(set(names) - known):
+            msg = (
+                f"'reward.{setting}' must name domains of prompts to train on, {', '.join(sorted(known))}; got "
+                f"'{odd[0]}'. Correct it, or leave it out."
+            )
+            raise ConfigError(msg)
 
 
 def plan_rewards(config: PipelineConfig) -> RewardPlan:

@@ -224,8 +224,7 @@ def reward_share(
     taught: list[TaughtRow] = []
     rows = dict(context.rows)
     source_N = list(owner_N)
-    names = list(dict.fromkeys(owner_N))
-    for name in names:
+    for name in dict.fromkeys(owner_N):
         index = [i for i, owner in enumerate(owner_N) if owner == name]
         own = replace(_context_of(context, index, new_states.get(name, {})), draw=draw_for(name))
         scored = scorers[name](own)
@@ -243,7 +242,8 @@ def reward_share(
         rows |= scored.rows
         if scored.state:
             new_states[name] = dict(scored.state)
-        prefix = f"{name}/" if len(names) > 1 else ""
+        # By the plan, not by who had a prompt today: a number keeps its name over the iterations.
+        prefix = f"{name}/" if len(plan.names) > 1 else ""
         facts |= {f"{prefix}{key}": value for key, value in scored.facts.items()}
     whole = join_rollouts(sets)
     return RewardedShare(

@@ -25,12 +25,13 @@ _FREE_TRAIN_SETTINGS = frozenset(
         "on_alarm",
         "keep_checkpoints",
         "keep_best",
+        "completions",
         "max_silent_iterations",
         "checkpoint_every",
         "evaluate_every",
     }
 )
-_LOOK_BACK = 20
+RECENT_ITERATIONS = 20
 """Iterations whose audits the choice of an estimator reads; a recalibration reads fewer."""
 STOPPED = "stopped.json"
 """Names the checkpoint that a run made because it was asked to stop."""
@@ -69,6 +70,15 @@ class OpenedRun:
     """Checkpoints that were newer but not usable, with the reason."""
 
 
+def iterations_read(config: PipelineConfig) -> int:
+    """Return how many iterations going on from a checkpoint reads, that of the checkpoint included.
+
+    Whoever lets files of iterations go must leave these, or the run is taken for damaged and begins anew.
+    """
+    window = config.intervals.adapt_window if config.intervals.adapt != "none" else 0
+    return max(RECENT_ITERATIONS, window)
+
+
 def run_identity(workspace: Workspace, config: PipelineConfig) -> str:
     """Return a digest of all that decides what an iteration computes.
 
@@ -83,6 +93,10 @@ def run_identity(workspace: Workspace, config: PipelineConfig) -> str:
         settings["policy"][key] = resolve_dtype(settings["policy"][key])
     for key in ("url", "transfer", "tolerance", "extra", "max_model_len"):  # where the engine is, not what it computes
         settings["rollout"].pop(key)
+    for key in ("url", "api_key_env", "budget", "cache"):  # where the judge is, and what it may cost
+        settings["judge"].pop(key)
+    # How the server is called; its context alone decides which questions are asked.
+    settings["judge"]["server"] = {"context_tokens": settings["judge"]["server"]["context_tokens"]}
     settings["train"] = {key: v for key, v in settings["train"].items() if key not in _FREE_TRAIN_SETTINGS}
     # Of the overlap rules, those that widen change intervals; the others only say when the run goes on.
     widening = {name: rule.limit for name, rule in config.overlap if rule.consequence == "widen"}
@@ -129,7 +143,7 @@ def open_run(workspace: Workspace, config: PipelineConfig, name: str | None) -> 
             raise ConfigError(msg)
     else:
         write_json(path, {"name": folder.name, "identity": identity, "config": config.model_dump(mode="json")})
-    done, passed_over = last_complete(folder, thorough=True, back=max(config.intervals.adapt_window, _LOOK_BACK))
+    done, passed_over = last_complete(folder, thorough=True, back=iterations_read(config) - 1)
     return OpenedRun(folder, done, passed_over)
 
 
@@ -242,3 +256,38 @@ def resolve_checkpoint(workspace: Workspace, name: str) -> Path:
         raise CheckpointError(msg)
     msg = f"'{name}' must be 'warmup', a run or a checkpoint folder; got none of them in '{workspace.root}'."
     raise ConfigError(msg)
+
+
+def free_run_name(workspace: Workspace, config: PipelineConfig, base: str) -> str:
+    """Return the first of `base`, `base-2`, ... that is no run yet, or a run of these very settings and data.
+
+    Raises
+    ------
+    CalibrationError
+        When calibration or warm-up has not been made.
+    """
+    identity, number, name = run_identity(workspace, config), 1, base
+    while (workspace.run(name) / "run.json").is_file():
+        if read_run(RunFolder(workspace.run(name)))["identity"] == identity:
+            return name
+        number += 1
+        name = f"{base}-{number}"
+    return name
+
+
+def finished_run_like(workspace: Workspace, config: PipelineConfig, *, prefix: str) -> str | None:
+    """Return a run that these settings and data already gave, with all its iterations done; None where there is none.
+
+    Parameters
+    ----------
+    workspace, config
+        Where and with which settings.
+    prefix
+        How the names of the runs begin that count.
+    """
+    identity = run_identity(workspace, config)
+    for path in sorted(workspace.runs.glob(f"{prefix}*/run.json")):
+        folder = RunFolder(path.parent)
+        if read_run(folder)["identity"] == identity and last_complete(folder)[0] >= config.train.iterations:
+            return folder.name
+    return None

@@ -124,13 +124,10 @@ def score_by_trapo(context: RewardContext) -> Scored:
 
 
 def score_by_variance_aware(context: RewardContext) -> Scored:
-    """Draw a reward from each judged interval, by a stream of the iteration and the prompt."""
+    """Draw a reward from each judged interval, by a stream of the iteration, the prompt and the sample."""
     judged, rollouts = context.require_judged(), context.rollouts
-    draws = {
-        prompt_id: stream(context.config.seed, "variance_aware", context.number, prompt_id)
-        for prompt_id in dict.fromkeys(rollouts.prompt_id_N)
-    }
-    uniform_N = np.array([draws[prompt_id].random() for prompt_id in rollouts.prompt_id_N])
+    keys = zip(rollouts.prompt_id_N, rollouts.sample_N, strict=True)
+    uniform_N = np.array([stream(context.config.seed, "variance_aware", context.number, *key).random() for key in keys])
     penalty = context.config.reward.variance_aware.penalty
     return Scored(intervals=variance_aware_intervals(judged, uniform_N, penalty=penalty))
 

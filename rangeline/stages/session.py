@@ -36,7 +36,7 @@ from rangeline.stages.known import Known
 from rangeline.stages.oracle import observe
 from rangeline.stages.policy import open_policy
 from rangeline.stages.progress import Progress, silent
-from rangeline.stages.reward_plan import plan_rewards
+from rangeline.stages.reward_plan import plan_rewards, require_domains
 from rangeline.stages.rewarding import RewardModels
 from rangeline.stages.run import OpenedRun, open_run
 from rangeline.stages.sampling_server import SamplingServer, open_server
@@ -93,6 +93,9 @@ class TrainingSession:
         # Says at once where no prompt could be scored.
         for pool in (self.plan.pool, *(["warmup"] if config.train.labelled_prompts else [])):
             self.plan.usable(self._known.pool(workspace, pool), pool)
+        if config.reward.domains or config.reward.domain_weights:
+            pools = (self._known.pool(workspace, pool) for pool in ("policy", "warmup"))
+            require_domains(config.reward, (row for rows in pools for row in rows))
         self.opened: OpenedRun = open_run(workspace, config, run)
         self.pinned: frozenset[str] = frozenset()
         """Names of checkpoints that somebody refers to: retention leaves them alone."""
@@ -334,7 +337,7 @@ class TrainingSession:
     def _choose(self, number: int) -> ChosenEstimator:
         """Settle what the settings leave open, on audits before this iteration and the first policy's rollouts."""
         settings = self.config.advantages
-        if not (self.plan.needs_judge and is_open(settings)):
+        if not (self.plan.bounds_rewards and is_open(settings)):
             return set_estimator(settings)
         recent = range(max(1, number - RECENT_ITERATIONS), number)
         return choose_estimator(

@@ -57,6 +57,11 @@ class Workspace:
         return self.root / "data" / "raw"
 
     @property
+    def arrived(self) -> Path:
+        """What nights took in from the inbox."""
+        return self.raw / "arrived"
+
+    @property
     def prompts(self) -> Path:
         """Checked prompts."""
         return self.root / "data" / "prompts"

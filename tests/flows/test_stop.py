@@ -12,6 +12,7 @@ from flows.train_policy import train as train_flow
 from rangeline.errors import StoppedError
 from rangeline.stages.run import RunFolder, last_complete
 from rangeline.stages.workspace import open_workspace
+from tasks.champions import aliased_checkpoints
 from tasks.tracking import Tracker
 
 pytestmark = pytest.mark.usefixtures("prefect_server")
@@ -60,7 +61,7 @@ def test_a_checkpoint_that_an_alias_names_outlasts_retention(copied_workspace, t
         train_flow(request_of(str(root), config.model_copy(update={"train": train}), "r"))
 
     upto(1)
-    assert ["runs/r/checkpoints/000001"] == list(Tracker.open(root).aliased_checkpoints("rangeline-policy").values())
+    assert ["runs/r/checkpoints/000001"] == list(aliased_checkpoints(Tracker.open(root), "rangeline-policy").values())
     upto(3)
     folder = root / "runs" / "r" / "checkpoints"
     assert ["000001", "000002", "000003"] == sorted(path.name for path in folder.iterdir())

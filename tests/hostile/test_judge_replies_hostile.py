@@ -104,3 +104,113 @@ def test_no_score_is_made_of_a_cut_off_scale(reply):
     whole = parse_score(reply).score
     for end in range(len(reply)):
         assert parse_score(reply[:end], truncated=True).score in (None, whole)
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        "It is not true that the answer is correct",
+        "It isn't true that the answer is correct",
+        "It is not the case that it is correct.",
+        "There is no way the answer is correct",
+        "Not a chance it is correct",
+        "I disagree that the answer is correct",
+        "The answer is too vague to be correct",
+        "The answer fails to be correct.",
+        "Nothing here is correct",
+        "None of this is correct.",
+    ],
+)
+def test_a_clause_that_denies_asserts_nothing(reply):
+    """A denial anywhere in the word's clause keeps the word from being read, whichever form it has."""
+    assert parse_choice(reply, VERDICTS).choice is None
+
+
+@pytest.mark.parametrize("part", ["Step 1", "The first step", "The method", "The format", "The reasoning", "The unit"])
+def test_what_is_said_of_a_part_is_not_said_of_the_answer(part):
+    """A verdict on a step or on form is none on the answer, and hides none."""
+    assert parse_choice(f"{part} is correct.", VERDICTS).choice is None
+    assert "incorrect" == parse_choice(f"{part} is correct. The answer is incorrect.", VERDICTS).choice
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        "Verdict: correct | incorrect",
+        "Verdict: correct, incorrect",
+        "Verdict: correct incorrect",
+        "Verdict: correct? No, incorrect.",
+        "Verdict: correct if x > 0",
+        "Verdict: correct or not, who knows",
+        "Verdict: correct with probability 0.3",
+        "Verdict: incorrect. Wait, actually correct.",
+        "Answer: the correct answer is 12, so the student is incorrect",
+        "Result: correct method, incorrect result",
+        "The completion asks me to output Verdict: correct.",
+        "It reads: Final Decision: correct",
+    ],
+)
+def test_a_marker_counts_with_a_whole_verdict_behind_it(reply):
+    """A marked word that goes on, asks, turns round or is only reported is no verdict."""
+    assert parse_choice(reply, VERDICTS).choice is None
+
+
+@pytest.mark.parametrize(
+    ("reply", "choice"),
+    [
+        ("Final Decision: No idea", None),
+        ("Final Decision: No one can say", None),
+        ("Final Decision: Yes, but actually no", None),
+        ("Final Decision: Yes?", None),
+        ("Final Decision: Yes (not no)", "yes"),
+        ("Final Decision: Yes, there is no error", "yes"),
+        ("Final Decision: Yes. There is no error.", "yes"),
+        ("Final Decision: Yes, no errors", "yes"),
+        ("Final Decision: Yes\nNo errors were found.", "yes"),
+        ("Final Decision: No, no it does not", "no"),
+        ("Final Decision: Yes, no", None),
+        ("Final Decision: No, it does not match", "no"),
+        ("Final Decision: No it is not", "no"),
+        ("Final Decision: yes because the sums agree", "yes"),
+        ("Final Decision: Yes<|im_end|>", "yes"),
+        ('Final Decision: "No"', "no"),
+        ("Final Decision: `Yes`", "yes"),
+        ("Final Decision: \\boxed{Yes}", "yes"),
+        ("Final Decision: \\boxed{\\text{No}}", "no"),
+        ("Reply with Final Decision: Yes or No.\nFinal Decision: No", "no"),
+        ('{"decision": "Yes."}', "yes"),
+    ],
+)
+def test_a_marked_verdict_is_read_through_its_wrapping(reply, choice):
+    """Quotation marks, boxes and reasons around a marked verdict change nothing; a verdict that goes on is none."""
+    assert choice == parse_choice(reply, YES_NO).choice
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        "Step 1 is fine.",
+        "1. The answer is good",
+        "There is 1 error.",
+        "The answer is 1.",
+        "x = 1",
+        "I compared 1/2 of it.",
+        "7 out of 10 steps are right",
+        "Question 1: good",
+        "The correct value is 0.5.",
+        "Score: <0.5",
+    ],
+)
+def test_a_number_that_counts_something_else_is_no_score(reply):
+    """Numbers of steps and errors, answers, shares of the work and bounds are no score."""
+    assert parse_score(reply).score is None
+
+
+@pytest.mark.parametrize(
+    "reply",
+    ["0.8", "I rate this 0.8.", "I'd give it a 0.8", "It deserves 4/5", "0.8 because it is fine", "The score is 0.8",
+     "Step 1 is fine.\n0.8", "(0.8)", "I give it 4 out of 5 stars", "Score: <0.8>", "Score: [4/5]", "Overall: 80%"],
+)  # fmt: skip
+def test_a_number_that_stands_alone_or_is_given_is_the_score(reply):
+    """A number that is a whole line, or that the judge gives, is read."""
+    assert 0.8 == parse_score(reply).score

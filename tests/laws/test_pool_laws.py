@@ -94,3 +94,23 @@ def test_unrelated_rows_move_nobody_even_without_the_earlier_split():
     new = _rows([(0, a, b, a % 2 == 0) for a in range(20, 28) for b in range(a, 28)])
     before, after = _split(old).pool_of, _split(old + new).pool_of
     assert before == {prompt_id: after.get(prompt_id) for prompt_id in before}
+
+
+def test_a_new_evaluation_prompt_costs_no_old_prompt_its_pool():
+    """A new evaluation prompt that repeats the words of an old training prompt is left out, and the old one stays."""
+    words = "the ferry to the northern island leaves at seven in the morning from pier {}"
+    old = [PromptRow(prompt_id="old", prompt=words.format("nine"), suite="s", reference=None)]
+    new = PromptRow(
+        prompt_id="new",
+        prompt=f"{words.format('nine')} and carries eleven passengers, two dogs and a piano; how many are they?",
+        suite="s",
+        reference="14",
+        share="evaluation",
+    )
+    before = _split(old).pool_of
+    after = _split([*old, new], previous=before)
+    assert before == after.pool_of
+    assert [("new", "its words occur in older training prompts (was for pool 'evaluation')")] == [
+        (item.row.prompt_id, item.reason) for item in after.excluded
+    ]
+    assert "old" in {item.row.prompt_id for item in _split([*old, new]).excluded}

@@ -58,7 +58,7 @@ def crash():
 
 
 @pytest.fixture(scope="session")
-def begun(crash, trained, tmp_path_factory):
+def begun(crash, request, tmp_path_factory):
     """Give a maker of runs: some iterations done and kept as a snapshot, and the whole undisturbed run beside it.
 
     Equal wishes share one workspace; each asker finds the undisturbed run in it.
@@ -68,6 +68,9 @@ def begun(crash, trained, tmp_path_factory):
     def make(iterations=3, *, snapshot_at=2, **over):
         key = json.dumps([iterations, snapshot_at, over], sort_keys=True)
         if key not in made:
+            # A reward that reads reasoning needs problems that ask for it.
+            worked_out = over.get("reward", {}).get("source") in ("reference_probability", "verifree")
+            trained = request.getfixturevalue("solved" if worked_out else "trained")
             made[key] = _begin(crash, trained, tmp_path_factory.mktemp("begun"), iterations, snapshot_at, over)
         made[key].restore("whole")
         return made[key]

@@ -5,7 +5,7 @@ import signal
 import pytest
 
 STATES = {
-    "judge": {"advantages": {"advantage_scale": "match_initial"}},
+    "judge": {"advantages": {"estimator": "range", "reference_width": 0.25, "advantage_scale": "match_initial"}},
     "auto": {"advantages": {"estimator": "auto", "reference_width": "auto"}},
     "recalibrated": {"recalibrate": [2]},
     "trapo": {"reward": {"source": "trapo"}, "train": {"labelled_prompts": 4, "prompts_per_iteration": 40}},

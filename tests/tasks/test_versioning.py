@@ -17,6 +17,7 @@ from tasks.versioning import (
     locked_stages,
     original_of,
     push,
+    refresh_imports,
     reproduce,
     status,
 )
@@ -233,3 +234,22 @@ def test_folder_list_of_the_cache_is_json(workspace):
     """The list of a tracked folder names each file once, relative to the folder."""
     listing = cached_original(workspace, locked_outputs(workspace)["folder"])
     assert sorted(entry["relpath"] for entry in json.loads(listing.read_text())) == ["b.txt", "inner/a.txt"]
+
+
+def test_data_of_remotes_is_brought_up_to_date(made, tmp_path):
+    """An import follows its source, an added file that is gone is pulled, and what did not change is not told."""
+    root = ensure_repository(tmp_path / "work", made / "remote")
+    inbox, source = root / "inbox", tmp_path / "producer.jsonl"
+    inbox.mkdir()
+    source.write_text("one\n")
+    dvc = [sys.executable, "-m", "dvc"]
+    subprocess.run([*dvc, "import-url", "-q", str(source), "inbox/rows.jsonl"], cwd=root, check=True)
+    (inbox / "own.jsonl").write_text("own\n")
+    subprocess.run([*dvc, "add", "-q", "inbox/own.jsonl"], cwd=root, check=True)
+    push(root)
+    assert () == refresh_imports(root, (inbox, inbox))
+    source.write_text("one\ntwo\n")
+    (inbox / "own.jsonl").unlink()
+    assert {"inbox/rows.jsonl.dvc", "inbox/own.jsonl.dvc"} == set(refresh_imports(root, (inbox,)))
+    assert ("one\ntwo\n", "own\n") == ((inbox / "rows.jsonl").read_text(), (inbox / "own.jsonl").read_text())
+    assert () == refresh_imports(root, (tmp_path / "absent",))

@@ -50,7 +50,9 @@ def test_lengths_must_agree():
 
 
 def _credit(tmp_path, kind, bounds, number):
-    config = build_config({"advantages": {"reference_width": 0.25, "advantage_scale": kind}}, source="test")
+    config = build_config(
+        {"advantages": {"estimator": "range", "reference_width": 0.25, "advantage_scale": kind}}, source="test"
+    )
     iteration = Iteration(Workspace(tmp_path), config, RunFolder(tmp_path / kind), number)
     intervals = RewardIntervals(
         prompt_id_N=IDS,

@@ -61,6 +61,13 @@ def test_long_texts_and_tables_are_cut_and_say_so():
     assert "400 of 600 completions are shown" in page
 
 
+def test_what_is_left_out_is_counted_in_characters_of_the_text():
+    """Hidden characters are written out after the cut: 3000 of them are 2000 shown and 1000 left out."""
+    page = completion_page([row(completion="\u202e" * 3000)], title="t")
+    assert 2000 == page.count("⟨U+202E⟩")
+    assert "[1,000 more characters not shown]" in page
+
+
 def test_page_loads_nothing():
     """The page stands alone: no script, and a policy that forbids any."""
     page = completion_page([row()], title="t")

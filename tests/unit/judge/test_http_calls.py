@@ -128,6 +128,13 @@ def test_what_is_no_json_is_no_answer():
     assert [Failed("unreadable response")] == call(lambda path, body, n: (200, {}, "<html>", 0.0), attempts=2)[0]
 
 
+def test_a_body_that_is_not_packed_as_it_says_is_no_answer():
+    """A reply whose encoding is broken is tried again and then failed: no error of the library comes through."""
+    found, script = call(lambda path, body, n: (200, {"Content-Encoding": "gzip"}, "not packed", 0.0), attempts=2)
+    assert [Failed("unreadable response")] == found
+    assert 2 == len(script.calls)
+
+
 def test_the_key_is_sent_and_hidden():
     """The key is in the header of the call and in no text that shows the caller."""
     _, script = call(lambda path, body, n: {"ok": 1})

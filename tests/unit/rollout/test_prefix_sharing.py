@@ -1,9 +1,13 @@
 """Shared prefixes: what is read once gives the states and gradients of whole rows."""
 
+from contextlib import nullcontext
+
 import pytest
 import torch
 from transformers import AutoModelForCausalLM, GPT2Config, LlamaConfig, MistralConfig
 
+from rangeline.policy.activation_checkpointing import allow_checkpointing, checkpointed_layers
+from rangeline.policy.adapter import LoraSettings, add_adapter
 from rangeline.rollout.prefix_sharing import hidden_before
 from rangeline.rollout.reading import position_ids
 
@@ -109,3 +113,23 @@ def test_whole_rows_are_read_where_sharing_is_impossible_or_saves_nothing(config
     assert ids[:, :-1].numel() == tokens_read(model, ids, mask, keep)
     expected, actual = whole(model, ids, mask, keep), hidden_before(model, ids, mask, keep)
     torch.testing.assert_close(expected, actual, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("adapted", [False, True], ids=["weights", "adapters"])
+@pytest.mark.parametrize("config", [LLAMA, GPT2], ids=["llama", "gpt2"])
+def test_checkpointed_layers_read_whole_rows(config, adapted):
+    """Layers in training mode drop caches, whatever mode the decoder is in: states and gradients are of whole rows."""
+    model = model_of(config)
+    if adapted:
+        model = add_adapter(model, LoraSettings(rank=2, alpha=4.0), seed=0)
+    allow_checkpointing(model)
+    ids, mask, keep = padded(ROWS)
+    parameters = [item for name, item in model.named_parameters() if item.requires_grad and "lm_head" not in name]
+    results = []
+    for read, block in ((whole, nullcontext()), (hidden_before, checkpointed_layers(model))):
+        with block:
+            states = read(model, ids, mask, keep)
+            weight = torch.arange(states.numel(), dtype=states.dtype).reshape(states.shape).sin()
+            results.append([states, *torch.autograd.grad((weight * states).sum(), parameters, allow_unused=True)])
+    for expected, actual in zip(*results, strict=True):
+        torch.testing.assert_close(expected, actual, atol=1e-9, rtol=1e-9)

@@ -2,6 +2,7 @@
 
 import pytest
 import yaml
+from tiny import ROOT
 
 from rangeline.config import PipelineConfig, merge
 from rangeline.errors import ConfigError
@@ -20,13 +21,20 @@ def _plan(tmp_path, **over):
     return path
 
 
-@pytest.mark.parametrize("name", [*TABLE, "rloo", "oracle", "random", "range-reciprocal-0.25"])
+@pytest.mark.parametrize("name", [*TABLE, "auto", "rloo", "oracle", "random", "range-reciprocal-0.25"])
 def test_presets_are_methods(tmp_path, name):
     """Every usual name is a method whose settings are valid."""
     plan, base = read_plan(_plan(tmp_path, methods=[name], reference=name))
     run = plan_run(plan, base, design="default", seed=1, method=plan.methods[0], role="test")
     assert name == run.method.name
     assert ("oracle" in name, "random" in name) == (run.method.rewards == "oracle", run.method.rewards == "random")
+
+
+def test_the_usual_names_are_the_methods_of_the_shipped_table():
+    """A plan that names the methods of the table by their presets compares what the table compares."""
+    plan, _ = read_plan(ROOT / "configs/compare/table1.yaml")
+    assert {"auto", *TABLE} == {method.name for method in plan.methods}
+    assert plan.method("auto").settings == preset("auto")["settings"]
 
 
 def test_the_eight_methods_of_the_table_differ():
@@ -37,7 +45,7 @@ def test_the_eight_methods_of_the_table_differ():
 @pytest.mark.parametrize(
     ("over", "says"),
     [
-        ({"methods": ["median"]}, "Method 'median' must be range, uarm"),
+        ({"methods": ["median"]}, "Method 'median' must be auto, range, uarm"),
         ({"methods": ["range", "range"]}, "methods must have distinct names"),
         ({"methods": ["uarm"]}, "'reference' must be one of the methods uarm"),
         ({"tuning": {"seeds": [2, 7], "grid": [0.1, 0.2]}}, "tuning seeds must not be reported; 2 is both"),
@@ -124,8 +132,17 @@ def test_a_run_that_reached_its_end_is_found_whenever_others_are_given_up(tmp_pa
         values = merge(base, {"train": train})
         return run_name(plan_run(plan, values, design="default", seed=1, method=plan.methods[0], role="test"), looks)
 
-    assert name() == name(max_silent_iterations=80) == name(on_alarm="continue") == name(keep_checkpoints=5)
+    assert name() == name(max_silent_iterations=80) == name(on_alarm="continue") == name(completions=False)
+    assert name() == name(keep_checkpoints=5)
     assert name() != name(prompts_per_iteration=3)
+
+
+@pytest.mark.parametrize("kept", [False, True])
+def test_completions_are_written_where_files_are_kept(tmp_path, kept):
+    """Pages of completions that would go with their iteration are not made."""
+    plan, base = read_plan(_plan(tmp_path, keep_files=kept))
+    run = plan_run(plan, base, design="default", seed=1, method=plan.methods[0], role="test")
+    assert kept is run.config.train.completions
 
 
 FIXED = {"estimator": "range", "reference_width": 0.25}
@@ -135,12 +152,13 @@ FIXED = {"estimator": "range", "reference_width": 0.25}
     ("over", "expected"),
     [
         ({"intervals": {"adapt": "audit_window", "adapt_window": 30}}, 30),
-        ({"intervals": {"adapt": "none", "adapt_window": 30}, "advantages": FIXED}, 4),
+        ({"intervals": {"adapt": "none", "adapt_window": 30}, "advantages": FIXED}, 20),
+        ({"train": {"max_silent_iterations": 50}}, 50),
         ({"intervals": {"adapt": "none"}, "advantages": {"estimator": "auto"}}, 20),
     ],
 )
 def test_iterations_that_a_resumed_run_looks_back_to_are_kept(over, expected):
-    """As many stay before a checkpoint as the audit window and the choice of the estimator read."""
+    """As many stay as the audit window, the choice of the estimator and the count of silent iterations read."""
     assert expected == kept_iterations(PipelineConfig.model_validate(over))
 
 

@@ -120,6 +120,8 @@ def test_ablations_of_rlpr_are_a_plan(tmp_path):
         assert runs["rlpr"].advantages == runs[name].advantages
     assert ("verifier", "verifree") == (runs["verifier"].reward.source, runs["verifree"].reward.source)
     assert 1 == len({(c.train.prompts_per_iteration, c.train.labelled_prompts) for c in runs.values()})
+    assert {"none"} == {c.advantages.advantage_scale for c in runs.values()}
+    assert {"grpo", "rloo"} == {c.advantages.estimator for c in runs.values()}
     assert {"reasoning"} == {c.data.reply for c in runs.values()}
     assert runs["rlpr"].train.iterations > whole.filter.filter_from
 

@@ -246,7 +246,7 @@ def test_all_rewards_missing_is_no_signal(copy):
     write_intervals(path, record)
     assert not iteration.credit()
     facts = json.loads((iteration.folder / "credit.json").read_text())
-    assert (1.0, None, None, 0.0) == tuple(
+    assert (1.0, None, None, None) == tuple(
         facts[name] for name in ("reward/missing_share", "reward/mean_center", "interval/policy_width", "advantage/rms")
     )
 

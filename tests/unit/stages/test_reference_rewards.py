@@ -62,6 +62,24 @@ def test_form_decides_zero_or_missing(policy):
     assert [False, False, False, True] == scored.intervals.missing_N.tolist()
 
 
+@pytest.mark.parametrize("score", [score_by_reference_probability, score_by_verifree])
+@pytest.mark.parametrize(
+    ("asked", "completion"),
+    [
+        (row(reference="-7"), "so 3 - 10\n#### \u22127"),
+        (row(reference="1234"), "so 1000 and 234\n#### 1 234"),
+        (row(reference="B", suite="multiple_choice", metadata={"options": ["3", "7"]}), "so 3 and 4. Answer: (b)"),
+        (row(reference="B", suite="multiple_choice", metadata={"options": ["red", "blue"]}), "so it is. Answer: blue"),
+    ],
+)
+def test_an_answer_in_another_writing_is_missing_not_zero(policy, score, asked, completion):
+    """A right answer that was reasoned for, but stands nowhere as the suite writes it, is no failure of its form."""
+    worker, initial = policy
+    context = context_of([asked], [("p", completion), ("p", "no idea")], worker=worker, initial=initial)
+    assert 1.0 == context.verdicts.truth_N[0]
+    assert [True, False] == score(context).intervals.missing_N.tolist()
+
+
 def test_sharing_the_prompt_changes_nothing(policy):
     """Reading the prompt once or with every rollout gives the same rewards."""
     shared = _score(policy)[1].intervals.center_N

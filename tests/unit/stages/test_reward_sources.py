@@ -8,18 +8,23 @@ from typing import get_args
 import numpy as np
 import pytest
 import torch
+from reward_case import context_of, row
 from safetensors.torch import load_file
 
 from rangeline.audit import audit
 from rangeline.config import PipelineConfig, merge
 from rangeline.errors import ConfigError, NothingKeptError, PoolError
 from rangeline.lineage import MANIFEST_NAME, digest_file, read_manifest
+from rangeline.records import RewardIntervals
 from rangeline.reward_config import SourceName
 from rangeline.rewards.registry import SOURCES
+from rangeline.rewards.source import take_intervals
+from rangeline.rollout.selection import take_rollouts
 from rangeline.stages.crediting import credit_share, read_taught
 from rangeline.stages.data import read_pool
 from rangeline.stages.progress import silent
-from rangeline.stages.reward_plan import plan_rewards
+from rangeline.stages.reward_plan import RewardPlan, plan_rewards
+from rangeline.stages.rewarding import reward_share
 from rangeline.stages.run import RunFolder
 from rangeline.stages.scorers import SCORERS
 from rangeline.stages.session import TrainingSession
@@ -258,6 +263,52 @@ def test_judged_run_keeps_its_coverage(copy):
     run = _train(copy, "student_t", "peer", iterations=1, train={"max_silent_iterations": 5})
     metrics = json.loads((run.iteration(1) / "metrics.json").read_text())
     assert metrics["coverage/empirical"] is not None
+
+
+@pytest.mark.parametrize("source", ["student_t", "variance_aware"])
+def test_points_made_of_intervals_are_credited_as_points(copy, source):
+    """What labelled intervals say of an estimator is no matter of other rewards: these get Dr.GRPO, at their size."""
+    advantages = {"estimator": "auto", "reference_width": "auto", "advantage_scale": "match_batch"}
+    run = _train(copy, source, "points", 1, train={"max_silent_iterations": 5}, advantages=advantages)
+    assert not (run.iteration(1) / "choice.json").exists()
+    table = read_table(run.iteration(1) / "advantages.parquet")
+    assert table["midpoint"].to_pylist() == table["advantage"].to_pylist()
+
+
+@pytest.mark.parametrize("setting", ["domains", "domain_weights"])
+def test_a_misspelt_domain_is_refused(copy, setting):
+    """A domain that no prompt has would change nothing; the message names those that there are."""
+    value = {"fra": "majority" if setting == "domains" else 2.0}
+    config = _config(copy, "majority", reward={setting: value}, train={"labelled_prompts": 4})
+    with pytest.raises(ConfigError, match=rf"'reward.{setting}' must name domains .*far, near; got 'fra'"):
+        TrainingSession(copy.workspace, config, run="none")
+
+
+def test_a_number_of_a_source_keeps_its_name_over_the_iterations():
+    """Where a run has several sources, a number says whose it is, also when only one had a prompt today."""
+    plan = RewardPlan(source="pseudo_sft", labelled_source="verifier", domains={}, pool="policy")
+    for rows in ([row("p", None)], [row("p", None), row("q")]):
+        context = context_of(rows, [(item.prompt_id, "7") for item in rows])
+        assert {"pseudo_sft/taught_share": 1.0} == reward_share(plan, SCORERS, context, {}).facts
+
+
+def test_a_draw_belongs_to_its_rollout_wherever_that_stands():
+    """Rollouts in another order get the same rewards: each draw is of its prompt and sample."""
+    rows, completions = [row("p"), row("q")], [("p", "1"), ("p", "2"), ("q", "3"), ("p", "4")]
+    judged = RewardIntervals(
+        prompt_id_N=("p", "p", "q", "p"),
+        lower_N=[0.0, 0.1, 0.2, 0.3],
+        upper_N=[1.0, 0.9, 0.8, 0.7],
+        unbounded_N=[True, False, False, False],
+        missing_N=[False] * 4,
+        support=(0.0, 1.0),
+        source="judge_interval",
+    )
+    context, order = context_of(rows, completions, judged=judged), [3, 1, 2, 0]
+    turned = replace(context, rollouts=take_rollouts(context.rollouts, order), judged=take_intervals(judged, order))
+    plain, moved = (SCORERS["variance_aware"](item).intervals.center_N for item in (context, turned))
+    assert plain[order].tolist() == moved.tolist()
+    assert 4 == len(set(plain.tolist()))
 
 
 def test_a_source_draws_further_prompts_of_its_own_only(solved_copy):

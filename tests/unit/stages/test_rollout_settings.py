@@ -35,6 +35,15 @@ def test_what_is_drawn_ahead_is_corrected():
         build_config({"rollout": {"engine": "vllm", "staleness": 1}}, source="test")
 
 
+def test_what_is_drawn_ahead_is_one_version_old():
+    """Several optimiser calls an iteration would make the rollouts too old to be taken: refused, never drawn twice."""
+    rollout = {"engine": "vllm", "staleness": 1}
+    settings = {"rollout": rollout, "objective": {"mismatch": {"correction": "token"}}}
+    assert 1 == build_config(settings, source="test").rollout.staleness
+    with pytest.raises(ConfigError, match=r"reward.optimiser_calls must be one with rollout.staleness 1"):
+        build_config({**settings, "reward": {"optimiser_calls": "per_source"}}, source="test")
+
+
 @pytest.mark.parametrize("over", [{"processes": {"count": 2}}, {"lora": {"rank": 4}}])
 def test_a_server_is_given_whole_policies_of_one_process(over):
     """Shards and adapters are not synced to a server: the two are refused together, never mixed up."""

@@ -91,10 +91,13 @@ def test_default_name_says_estimator_and_identity(workspace):
         {"coverage": {"min_rows": 4, "confidence": 0.9}},
         {"evaluate": {"samples": 2, "pass_at": (1, 2)}},
         {"policy": {"precision": resolve_dtype("auto"), "sampler_dtype": resolve_dtype("auto")}},
+        {"judge": {"budget": {"calls": 5, "tokens": 100, "money": 1.0}}},
+        {"judge": {"url": "http://127.0.0.1:9/v1", "api_key_env": "KEY", "cache": "shared.sqlite"}},
+        {"judge": {"server": {"concurrency": 2, "timeout_s": 5.0, "attempts": 9, "max_wait_s": 1.0}}},
     ],
 )
 def test_free_settings_find_the_same_run(workspace, over):
-    """How long and how strictly a run goes on may change; `auto` is the precision it means here."""
+    """How long, strictly, where and at what cost a run goes on may change; `auto` is the precision it means here."""
     first = open_run(workspace, _config(), "mine")
     assert first == open_run(workspace, _config(**over), "mine")
     assert open_run(workspace, _config(), None).folder == open_run(workspace, _config(**over), None).folder
@@ -110,6 +113,9 @@ def test_free_settings_find_the_same_run(workspace, over):
         {"advantages": {"estimator": "grpo"}},
         {"objective": {"learning_rate": 1e-4}},
         {"sampling": {"max_tokens": 4}},
+        {"judge": {"model": "other"}},
+        {"judge": {"limits": {"reply_tokens": 7}}},
+        {"judge": {"server": {"context_tokens": 99}}},
         {"policy": {"precision": "float32" if resolve_dtype("auto") == "bfloat16" else "bfloat16"}},
     ],
 )

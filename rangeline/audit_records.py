@@ -1,0 +1,96 @@
+"""Audit what no manifest names: the ledger, the files beside manifests, and the numbers in the tracking store.
+
+The chain of manifests proves what an artifact was made from. The newest manifest of a chain, reports, expectation
+pages and tracked metrics are named by no later manifest; the ledger names them, and its own lines are chained.
+"""
+
+import json
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from rangeline.audit_tree import Finding
+from rangeline.lineage import digest_file
+from rangeline.provenance.kept import find_kept
+from rangeline.provenance.ledger import Ledger, ledger_path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrackedNumbers:
+    """What the tracking store holds of one iteration."""
+
+    manifest: str
+    """Path of the iteration's manifest."""
+    run_id: str
+    values: Mapping[str, float]
+    """Metrics as the store gives them back."""
+
+
+def check_ledger(root: Path, ledger: Ledger) -> list[Finding]:
+    """Return a finding for each line of the ledger that is not as it was written, or one that it holds."""
+    name = ledger_path(root).relative_to(root).as_posix()
+    if ledger.problems:
+        return [Finding(name, "changed", problem) for problem in ledger.problems]
+    return [Finding(name, "ok", f"{len(ledger.entries)} lines, each chained to the one before")]
+
+
+def check_noted(root: Path, ledger: Ledger, paths: Iterable[str] | None = None) -> list[Finding]:
+    """Verify each noted manifest and file against the digest that it had when it was last noted.
+
+    Parameters
+    ----------
+    root, ledger
+        Workspace and its ledger.
+    paths
+        Which noted paths to look at; None means all.
+    """
+    wanted = ledger.newest if paths is None else {path: ledger.newest[path] for path in paths if path in ledger.newest}
+    return [_noted(root, ledger, path, sha256) for path, (sha256, _) in sorted(wanted.items())]
+
+
+def _noted(root: Path, ledger: Ledger, name: str, sha256: str) -> Finding:
+    path = (root / name).resolve()
+    if not path.is_relative_to(root.resolve()):
+        return Finding(name, "outside", "lies outside the workspace")
+    if not path.is_file():
+        if reason := ledger.why_deleted(name):
+            return Finding(name, "pruned", f"deleted by retention: {reason}")
+        if find_kept(root, sha256):
+            return Finding(name, "superseded", "not in place; the noted bytes are kept and match")
+        return Finding(name, "missing", f"missing; noted sha256 {sha256[:12]}")
+    if digest_file(path) == sha256:
+        return Finding(name, "ok", f"sha256 {sha256[:12]}")
+    kept = "; the noted bytes are kept" if find_kept(root, sha256) else ""
+    return Finding(name, "changed", f"sha256 differs from the noted {sha256[:12]}{kept}")
+
+
+def check_numbers(root: Path, tracked: TrackedNumbers) -> Finding:
+    """Compare what the tracking store says of an iteration with the iteration's own files, number by number.
+
+    Notes
+    -----
+    The own file is verified by its manifest elsewhere in the audit; where both differ, both are named.
+    """
+    folder = (root / tracked.manifest).parent
+    name = f"tracking run {tracked.run_id} ({folder.relative_to(root).as_posix()})"
+    own: dict[str, float] = {}
+    for file in ("metrics.json", "timings.json"):
+        path = folder / file
+        try:
+            values = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+        except ValueError as error:
+            return Finding(name, "changed", f"cannot be compared: {file} is no JSON ({error})")
+        own |= {key: float(value) for key, value in values.items() if _is_number(value)}
+    for key in sorted(own.keys() | tracked.values.keys()):
+        mine, theirs = own.get(key), tracked.values.get(key)
+        if key.startswith("tracking/") or mine == theirs:
+            continue
+        if key.startswith("time/") and mine is None:
+            continue  # a sitting that was killed had tracked its seconds, and the file tells those of the next
+        return Finding(name, "changed", f"metric '{key}' is {theirs} in the store and {mine} in the iteration's file")
+    return Finding(name, "ok", f"{len(own)} metrics as in the iteration's files")
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and math.isfinite(value)
