@@ -12,6 +12,7 @@ from rangeline.evaluation.comparison import PairedDifference
 from rangeline.lineage import MANIFEST_NAME, read_manifest
 from rangeline.stages.evaluation import EvaluationResult
 from rangeline.stages.progress import Progress
+from rangeline.stages.report_files import REPORT_FILES
 from rangeline.stages.reporting import evaluations_of, write_report
 from rangeline.stages.reward_plan import plan_rewards
 from rangeline.stages.run import RunFolder, read_run
@@ -19,8 +20,9 @@ from rangeline.stages.session import TrainingSession
 from rangeline.stages.workspace import open_workspace
 from tasks.audits import audit_target as audit_target
 from tasks.notes import flow_started, note
-from tasks.records import referenced_checkpoints
+from tasks.records import referenced_checkpoints, tracked_as
 from tasks.reporting import logger, show_markdown
+from tasks.tracking import Tracker
 
 Session = TrainingSession
 
@@ -116,7 +118,15 @@ def report_run(
     """Write the run's report page from the evaluations of `warmup` and of the run; return path and closing table."""
     place, _ = open_workspace(workspace)
     evaluations = evaluations_of(results["warmup"].metrics, results[run].metrics, paired)
-    path, table = write_report(place, RunFolder(place.run(run)), evaluations)
+    folder = RunFolder(place.run(run))
+    path, table = write_report(place, folder, evaluations)
+    rows = "\n".join(f"| {name} | {value.replace('|', '/')} |" for name, value in table)
+    link = f"[{path.name}]({path.as_uri()}) on the machine that trained it, and in MLflow under `report/` of the run"
+    show_markdown(f"report-{run}", f"{link}\n\n| | |\n|---|---|\n{rows}\n", f"Report of {run}")
+    tracker = Tracker.open(place.root)
+    if run_id := tracker.find_run("rangeline.run", tracked_as(folder)):
+        for item in (path, *(path.with_name(name) for name in REPORT_FILES)):
+            tracker.log_file(run_id, item, "report")
     note(place.root, "report", files=[path], started=flow_started())
     logger.info("report: %s", path)
     return path, table

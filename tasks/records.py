@@ -1,6 +1,5 @@
 """Tracking tasks of a training run: a parent run a flow, a child run an iteration, models by alias through gates."""
 
-import json
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,6 +11,7 @@ from prefect.cache_policies import NO_CACHE
 from rangeline.errors import ToolError
 from rangeline.lineage import MANIFEST_NAME, artifact_ref, digest_json, read_manifest
 from rangeline.stages.benchmarking import PolicyResults
+from rangeline.stages.run import RunFolder, read_run
 from rangeline.stages.session import TrainingSession
 from rangeline.stages.workspace import Workspace
 from tasks.champions import POLICY_MODEL as POLICY_MODEL
@@ -38,9 +38,14 @@ def start_tracking(session: TrainingSession) -> str:
     return run_id
 
 
+def tracked_as(folder: RunFolder) -> str:
+    """Return the value of the tag `rangeline.run` of a run: its name and what it computes."""
+    return f"{folder.name}-{read_run(folder)['identity'][:16]}"
+
+
 def _tracking_run(session: TrainingSession) -> str:
     tracker, folder, place = Tracker.open(session.workspace.root), session.opened.folder, session.workspace
-    key = f"{folder.name}-{json.loads((folder.root / 'run.json').read_text(encoding='utf-8'))['identity'][:16]}"
+    key = tracked_as(folder)
     run_id = tracker.find_run("rangeline.run", key)
     if run_id is not None:
         tracker.resume_run(run_id)

@@ -30,6 +30,8 @@ _COLOURS = (
     "#444444",
 )
 _DASHES = ("-", "--", "-.", ":")
+_MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "*")
+"""Ten, as colours are, so that a line is known without its colour."""
 
 
 def curves(design: DesignSummary) -> str:
@@ -44,6 +46,9 @@ def curves(design: DesignSummary) -> str:
             style = {
                 "color": _COLOURS[i % len(_COLOURS)],
                 "linestyle": _DASHES[(i // len(_COLOURS) + i) % len(_DASHES)],
+                "marker": _MARKERS[i % len(_MARKERS)],
+                "markersize": 4,
+                "markevery": (i % 3, 3),  # staggered: marks of near lines do not hide each other
                 "linewidth": 2.4 if item.method == design.reference else 1.2,
             }
             _draw(accuracy, item.accuracy_curve, style, item.method)

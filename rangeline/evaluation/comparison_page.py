@@ -9,7 +9,9 @@ import jinja2
 from markupsafe import Markup
 
 from rangeline.evaluation import comparison_text as text
+from rangeline.evaluation.comparison_charts import difference_chart
 from rangeline.evaluation.comparison_curves import curves
+from rangeline.evaluation.comparison_tables import accuracy_table, flip_table
 from rangeline.evaluation.comparison_text import ComparisonSummary
 from rangeline.evaluation.report_text import visible
 
@@ -44,6 +46,8 @@ def comparison_page(summary: ComparisonSummary) -> str:
             "reference": design.reference,
             "legend": text.legend(design),
             "missing": "; ".join(design.missing),
+            "differences": difference_chart(design),
+            "flips": flip_table(design),
             "curves": Markup(_inline(curves(design))),  # drawn here; matplotlib escapes the texts in it
         }
         for design in summary.designs
@@ -51,6 +55,7 @@ def comparison_page(summary: ComparisonSummary) -> str:
     return environment.get_template("comparison_template.html").render(
         summary=summary,
         designs=designs,
+        accuracy=accuracy_table(summary.designs) if len(summary.designs) > 1 else None,
         tuning=text.tuning_text(summary.tuning).splitlines() if summary.tuning else [],
         failures=sorted(summary.failures.items()),
     )
@@ -61,5 +66,6 @@ def _finalize(value: Any) -> Any:
 
 
 def _inline(svg: str) -> str:
-    """Return the drawing without the prologue that only a file of its own may have."""
-    return svg[svg.index("<svg") :]
+    """Return the drawing as decoration of its figure, without the prologue that only a file of its own may have."""
+    # The words beside it and the tables carry its numbers; a tree of nameless paths says nothing to a screen reader.
+    return svg[svg.index("<svg") :].replace("<svg ", '<svg aria-hidden="true" focusable="false" ', 1)

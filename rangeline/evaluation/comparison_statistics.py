@@ -65,6 +65,13 @@ class FlipCount:
     num_disagree: int | None
     """Flips whose old sign was right; flips at a true centered reward of zero are in neither count."""
 
+    @property
+    def right_share(self) -> float | None:
+        """Share of the turned signs that met a truth and whose new sign is right; None where none did."""
+        if self.num_agree is None or self.num_disagree is None or not self.num_agree + self.num_disagree:
+            return None
+        return self.num_agree / (self.num_agree + self.num_disagree)
+
     def __add__(self, other: "FlipCount") -> "FlipCount":
         """Return the counts of both together; unknown where either is."""
         pairs = [(getattr(self, name), getattr(other, name)) for name in ("num_agree", "num_disagree")]

@@ -63,6 +63,8 @@ class MethodSummary:
     """Root mean square of the advantages as trained on, mean over the run."""
     midpoint_rms: SeedMean
     flips: FlipCount
+    flips_right: SeedMean
+    """Of turned signs that met a truth, the share that it agrees with; mean over the seeds that have any."""
     rollouts: Mapping[str, int]
     """Rollouts of a run by kind."""
     before: Mapping[str, int]
@@ -253,6 +255,7 @@ def _summarise(runs: Sequence[Run], share: str, difference: SeedDifference | Non
         rms=_mean(runs, lambda row: row["rms"]),
         midpoint_rms=_mean(runs, lambda row: row["midpoint_rms"]),
         flips=_flips(runs),
+        flips_right=mean_over_seeds([_flips([run]).right_share for run in runs]),
         rollouts=_budget(first),
         before=first.get("before", {}),
         accuracy_curve=_accuracy_curve(runs),

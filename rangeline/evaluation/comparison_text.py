@@ -77,9 +77,7 @@ def flips(value: FlipCount) -> str:
     if not value.num_credited or not value.num_flips:
         return "none" if value.num_credited else DASH
     share = f"{100 * value.num_flips / value.num_credited:.1f} %"
-    if value.num_agree is None or value.num_disagree is None or not value.num_agree + value.num_disagree:
-        return share
-    return f"{share}, right {100 * value.num_agree / (value.num_agree + value.num_disagree):.0f} %"
+    return share if value.right_share is None else f"{share}, right {100 * value.right_share:.0f} %"
 
 
 COLUMNS = (

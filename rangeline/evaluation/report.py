@@ -4,7 +4,7 @@ The page stands alone: no script, no outside style, font or image. Everything th
 a model is escaped, and its hidden characters are written out. Unknown values show as a dash.
 """
 
-import math
+import itertools
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -14,8 +14,11 @@ import jinja2
 from markupsafe import Markup, escape
 
 from rangeline.evaluation import report_text
-from rangeline.evaluation.report_charts import Chart, LinePlot, bar_chart, calibration_chart, interval_strip, line_chart
+from rangeline.evaluation.report_charts import interval_strip
+from rangeline.evaluation.report_findings import flip_finding, judge_finding
+from rangeline.evaluation.report_plots import report_charts
 from rangeline.evaluation.report_words import (
+    Finding,
     accuracy_finding,
     change_text,
     coverage_finding,
@@ -35,80 +38,18 @@ _MAX_TRANSCRIPT_BYTES = 1_200_000
 _ROLLOUT_BYTES = 1200
 """What the frame around one rollout takes."""
 
-_VERDICTS = {"right": "✓ right", "wrong": "✗ wrong", "missing": "? missing", "unlabelled": "○ unlabelled"}
+_VERDICTS = {
+    "right": "✓ right",
+    "partial": "◐ partly right",
+    "wrong": "✗ wrong",
+    "missing": "? missing",
+    "unlabelled": "○ unlabelled",
+}
 _WRITERS = {
     "share": report_text.share_text,
     "number": report_text.number_text,
     "count": report_text.count_text,
     "seconds": report_text.number_text,
-}
-_PLOTS = {
-    "coverage": (
-        "Coverage of the truth by iteration",
-        "rollouts covered (%)",
-        (("coverage", "coverage/empirical"), ("policy rollouts (oracle)", "oracle/coverage")),
-        "Share of labelled held-out rollouts whose truth lies inside its interval. It stands where the band holds the "
-        "target. Marks: ✗ under coverage, ▲ over coverage, ? too little evidence.",
-    ),
-    "width": (
-        "Width of reward intervals",
-        "reward units, or share (0 to 1)",
-        (("mean width", "interval/mean_width"), ("unbounded share", "interval/unbounded_share")),
-        "A width of 1 is the whole reward scale. An unbounded interval says nothing on its rollout.",
-    ),
-    "overlap": (
-        "Overlap of calibration and policy states",
-        "share, or AUC (0 to 1)",
-        (
-            ("ESS share", "ratio/ess_share"),
-            ("classifier AUC", "ratio/classifier_auc"),
-            ("clipped weights", "ratio/clipped_share"),
-            ("unseen states", "ratio/unseen_target_share"),
-        ),
-        "A high ESS share and an AUC near 0.5 mean that calibration still speaks for the policy.",
-    ),
-    "audit": (
-        "Accuracy on the audit share",
-        "rollouts, or reward (%)",
-        (
-            ("accuracy (truth)", "train/accuracy"),
-            ("mean interval center", "reward/mean_center"),
-            ("held-out accuracy", "evaluation/accuracy"),
-        ),
-        "Truth against what the intervals believe: centers that rise while accuracy does not are a warning.",
-    ),
-    "missing": (
-        "Missing rewards and unknown judgments",
-        "share (%)",
-        (("missing rewards", "reward/missing_share"), ("judge unknown", "judge/unknown_share")),
-        "Missing rewards take no part in baselines, spreads or pairs.",
-    ),
-    "flips": (
-        "Advantage sign flips against the midpoint",
-        "rollouts (number)",
-        (("sign flips", "advantage/sign_flips"),),
-        "Rollouts whose advantage has another sign than the middle of the interval alone would give.",
-    ),
-    "entropy": (
-        "Entropy of the policy",
-        "entropy per token (nats)",
-        (("entropy", "policy/entropy"),),
-        "A fall towards 0 means that the rollouts of a prompt become alike and leave nothing to compare.",
-    ),
-    "weights": (
-        "Pair weights and active rollouts",
-        "weight, or share (0 to 1)",
-        (("median pair weight", "advantage/median_pair_weight"), ("active share", "advantage/active_share")),
-        "A weight of 1 is a pair of exact rewards. Inactive rollouts have no reward, or no group to compare with.",
-    ),
-}
-_PERCENT = frozenset({"coverage", "audit", "missing"})
-_STATUS_MARKS = {
-    "under_coverage": "✗",
-    "no_overlap": "✗",
-    "concept_drift": "✗",
-    "over_coverage": "▲",
-    "too_little_evidence": "?",
 }
 
 
@@ -156,14 +97,28 @@ def render_report(summary: RunSummary) -> str:
     shown = _shown_transcripts(summary.transcripts)
     return environment.get_template("report_template.html").render(
         run=summary,
-        findings=[coverage_finding(summary), *map(accuracy_finding, summary.evaluations[:_MAX_ROWS])],
+        findings=_findings(summary),
         table=summary_table(summary)[:_MAX_ROWS],
-        charts=_charts(summary),
+        charts=report_charts(summary, max_iterations=_MAX_ROWS, max_points=_MAX_ROWS),
         iteration_tables=_iteration_tables(summary),
-        transcripts=shown,
+        transcripts=[(name, list(items)) for name, items in itertools.groupby(shown, key=_place)],
+        num_shown=len(shown),
         num_transcripts_left_out=len(summary.transcripts) - len(shown),
+        checks_met=[check for check in summary.expectations if check.success][:_MAX_ROWS],
+        checks_open=[check for check in summary.expectations if not check.success][:_MAX_ROWS],
         max_rows=_MAX_ROWS,
     )
+
+
+def _findings(summary: RunSummary) -> list[Finding]:
+    told = [coverage_finding(summary), *map(accuracy_finding, summary.evaluations[:_MAX_ROWS])]
+    return told + [finding for finding in (flip_finding(summary), judge_finding(summary)) if finding is not None]
+
+
+def _place(shown: "_ShownTranscript") -> str:
+    """Name the part of the transcripts that one belongs to."""
+    share = "trained on" if shown.transcript.share == "policy" else "audited, never trained on"
+    return f"Iteration {shown.transcript.iteration}, {share}"
 
 
 def _finalize(value: Any) -> Any:
@@ -175,59 +130,6 @@ def _finalize(value: Any) -> Any:
 
 def _shown_text(text: str) -> str:
     return report_text.visible(report_text.shortened(text, _MAX_TEXT))
-
-
-def _charts(summary: RunSummary) -> dict[str, Chart]:
-    def column(key: str) -> list[float | None]:
-        return summary.column(key)[-_MAX_ROWS:]
-
-    target = summary.last_known("coverage/target")
-    marks = [_STATUS_MARKS.get(str(row.get("status")), "") for row in summary.iterations[-_MAX_ROWS:]]
-    charts = {}
-    for name, (title, y_label, lines, note) in _PLOTS.items():
-        covers = name == "coverage"
-        plot = LinePlot(
-            title=title,
-            y_label=y_label,
-            iterations=summary.iteration_numbers[-_MAX_ROWS:],
-            lines=[(label, column(key)) for label, key in lines if summary.shows(key)],
-            note=note,
-            is_share=name in _PERCENT,
-            band=(column("coverage/band_lower"), column("coverage/band_upper")) if covers else None,
-            target=target[1] if covers and target else None,
-            marks=marks if covers else (),
-        )
-        charts[name] = line_chart(plot)
-    points = [
-        (row.label, row.predicted, row.observed, row.count)
-        for row in summary.calibration[:_MAX_ROWS]
-        if row.predicted is not None and row.observed is not None
-    ]
-    note = "Points on the dashed line are scored as they turn out; large points count most. The table has the numbers."
-    charts["calibration"] = calibration_chart("Predicted against observed reward", points, note=note)
-    charts["time"] = _time_chart(summary)
-    return charts
-
-
-def _time_chart(summary: RunSummary) -> Chart:
-    bars = []
-    for metric in METRICS:
-        known = [value for value in summary.column(metric.key) if value is not None]
-        if metric.kind == "seconds" and known:
-            bars.append((metric.label, math.fsum(known)))
-    note = "Sum over iterations; a part that was not measured has no bar. " + _orchestration_text(summary)
-    return bar_chart("Time by part, whole run", bars, unit="s", note=note)
-
-
-def _orchestration_text(summary: RunSummary) -> str:
-    """Say which share of the measured iterations went to tasks, tracking and gates."""
-    pairs = zip(summary.column("time/orchestration_s"), summary.column("time/iteration_s"), strict=True)
-    known = [(part, whole) for part, whole in pairs if part is not None and whole is not None]
-    whole = math.fsum(whole for _, whole in known)
-    if not whole:
-        return "The share of orchestration was not measured."
-    share = report_text.share_text(math.fsum(part for part, _ in known) / whole)
-    return f"Orchestration (tasks, tracking, expectations) took {share} of {len(known)} iterations."
 
 
 def _iteration_tables(summary: RunSummary) -> list[tuple[str, list[str], list[list[str]]]]:

@@ -31,9 +31,38 @@ class LinePlot:
     is_share: bool = True
     """Whether values are shares, written in percent."""
     band: tuple[Values, Values] | None = None
+    bounds: tuple[Values, Values] | None = None
+    """Two thin lines with `bounds_name` in the legend."""
+    bounds_name: str = "bounds"
     target: float | None = None
     marks: Sequence[str] = ()
     """One an iteration, written above the axis; empty where there is nothing to say."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CalibrationPoint:
+    """What was promised of some rows, and what was true."""
+
+    series: str
+    """Of the first two, the second has squares."""
+    label: str
+    predicted: float
+    observed: float
+    lower: float | None
+    """Of a band of `observed`; None, like `upper`, for no band."""
+    upper: float | None
+    count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bar:
+    """One bar."""
+
+    name: str
+    value: float
+    """Not negative."""
+    is_part: bool = False
+    """Whether it is part of the bar before: it is thinner, and does not count again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +79,7 @@ class Chart:
 def line_chart(plot: LinePlot) -> Chart:
     """Draw lines over iterations, with an optional band and target; without values the frame stays empty."""
     write = share_text if plot.is_share else number_text
-    columns = [values for _, values in plot.lines] + list(plot.band or ())
+    columns = [values for _, values in plot.lines] + list(plot.band or ()) + list(plot.bounds or ())
     known = [v for values in columns for v in values if v is not None] + ([] if plot.target is None else [plot.target])
     axes = svg.rounded_axes(plot.iterations, known, from_zero=plot.band is None)
     parts = [svg.frame(axes, x_label="iteration", y_label=plot.y_label, x_share=False, y_share=plot.is_share)]
@@ -58,6 +87,9 @@ def line_chart(plot: LinePlot) -> Chart:
     if plot.band is not None:
         parts.append(svg.band(axes, plot.iterations, *plot.band))
         legend.append((svg.swatch(Markup('<rect class="band" x="1" y="2" width="32" height="12"/>')), "band"))
+    if plot.bounds is not None and any(value is not None for value in plot.bounds[0]):
+        parts += [svg.bound(axes, plot.iterations, values) for values in plot.bounds]
+        legend.append((svg.swatch(svg.bound_stroke("M1,4L33,4"), svg.bound_stroke("M1,12L33,12")), plot.bounds_name))
     if plot.target is not None:
         y = axes.y(plot.target)
         parts.append(svg.target_line(svg.LEFT, y, svg.WIDTH - svg.RIGHT, y))
@@ -71,53 +103,61 @@ def line_chart(plot: LinePlot) -> Chart:
     return _chart(plot.title, parts, numbers, legend=legend, note=plot.note)
 
 
-def calibration_chart(title: str, points: Sequence[tuple[str, float, float, int]], *, note: str) -> Chart:
-    """Draw observed over predicted reward, both in [0, 1]; a point's area grows with its count.
+def calibration_chart(title: str, points: Sequence[CalibrationPoint], *, note: str) -> Chart:
+    """Draw observed over predicted reward, both in [0, 1]; a mark's area grows with its count.
 
     Parameters
     ----------
     title
         Of the chart.
     points
-        Label, predicted, observed, count; places outside [0, 1] are drawn at the edge.
+        Places outside [0, 1] are drawn at the edge.
     note
         How to read it.
 
     Returns
     -------
     Chart
-        With the diagonal of a perfect scorer.
+        With the diagonal of a perfect scorer; the second series has squares, and each band is a bar.
     """
     axes = svg.Axes(x_low=0, x_high=1, y_low=0, y_high=1)
     labels = {"x_label": "predicted reward (%)", "y_label": "observed reward (%)"}
     parts = [svg.frame(axes, **labels, x_share=True, y_share=True)]
     parts.append(svg.target_line(axes.x(0), axes.y(0), axes.x(1), axes.y(1)))
-    circle = Markup('<circle class="point" cx="{:.1f}" cy="{:.1f}" r="{:.1f}"><title>{}</title></circle>')
-    largest, numbers = max((count for *_, count in points), default=0) or 1, []
-    for label, predicted, observed, count in points:
-        numbers.append(f"{visible(label)}: predicted {share_text(predicted)}, observed {share_text(observed)}")
-        radius = 3 + 9 * math.sqrt(max(count, 0) / largest)
-        places = axes.x(_clip(predicted)), axes.y(_clip(observed))
-        parts.append(circle.format(*places, radius, f"{numbers[-1]}, {count} rows"))
-    legend = [
-        (svg.swatch(Markup('<circle class="point" cx="17" cy="8" r="6"/>')), "state or bin, area by count"),
-        (svg.swatch(svg.target_line(1, 14, 33, 2)), "observed equals predicted"),
-    ]
+    largest, numbers = max((point.count for point in points), default=0) or 1, []
+    series = list(dict.fromkeys(point.series for point in points))
+    for point in points:
+        said = f"predicted {share_text(point.predicted)}, observed {share_text(point.observed)}"
+        numbers.append(f"{visible(point.series)} {visible(point.label)}: {said}")
+        x, style = axes.x(_clip(point.predicted)), series.index(point.series) % 2
+        if point.lower is not None and point.upper is not None:
+            parts.append(svg.error_bar(x, axes.y(_clip(point.lower)), axes.y(_clip(point.upper)), style))
+        radius = 3 + 7 * math.sqrt(max(point.count, 0) / largest)
+        words = f"{numbers[-1]}, {point.count} rows"
+        parts.append(svg.point(x, axes.y(_clip(point.observed)), radius, style, words))
+    legend = [(svg.swatch(svg.point(17, 8, 6, i % 2, "")), f"{name}, area by rows") for i, name in enumerate(series)]
+    legend.append((svg.swatch(svg.target_line(1, 14, 33, 2)), "observed equals predicted"))
     return _chart(title, parts, numbers[:12], legend=legend, note=note)
 
 
-def bar_chart(title: str, bars: Sequence[tuple[str, float]], *, unit: str, note: str) -> Chart:
-    """Draw labelled horizontal bars from 0, each with its value and its share of the sum."""
-    total, largest = math.fsum(value for _, value in bars), max((value for _, value in bars), default=0.0)
-    row, left, room, parts, numbers = 34, 84, 200, [], []
-    bar = Markup('<rect class="bar" x="{}" y="{}" width="{:.1f}" height="{}"/>')
-    for i, (name, value) in enumerate(bars):
-        width, middle = (room * value / largest if largest else 0.0), row * i + row / 2
-        words = f"{number_text(value)} {unit} ({share_text(value / total if total else None)})"
+def bar_chart(title: str, bars: Sequence[Bar], *, unit: str, total: float | None, note: str) -> Chart:
+    """Draw labelled horizontal bars from 0, each with its value and its share of the total, if that is known."""
+    largest = max((bar.value for bar in bars), default=0.0)
+    names = [f"· {bar.name}" if bar.is_part else bar.name for bar in bars]
+    # Room for the longest name on the left and for the numbers on the right, at the letters of a narrow screen.
+    left = min(240, 16 + 8 * max(map(len, names), default=0))
+    row, room, parts, numbers = 28, svg.WIDTH - left - 136, [], []
+    drawn = Markup('<rect class="{}" x="{}" y="{}" width="{:.1f}" height="{}"/>')
+    for i, (bar, name) in enumerate(zip(bars, names, strict=True)):
+        width, middle = (room * bar.value / largest if largest else 0.0), row * i + row / 2
+        share = f" ({share_text(bar.value / total)})" if total else ""
+        words = f"{number_text(bar.value)} {unit}{share}"
         parts.append(svg.text(left - 8, middle + 5, name, anchor="end"))
-        parts.append(bar.format(left, row * i + 6, width, row - 12))
+        inset = 9 if bar.is_part else 5
+        kind = "bar part" if bar.is_part else "bar"
+        parts.append(drawn.format(kind, left, row * i + inset, width, row - 2 * inset))
         parts.append(svg.text(left + width + 7, middle + 5, words, anchor="start"))
-        numbers.append(f"{name}: {words}")
+        numbers.append(f"{bar.name}: {words}")
     height = row * len(bars)
     parts.append(Markup('<line class="axis" x1="{x}" x2="{x}" y1="0" y2="{}"/>').format(height, x=left))
     parts.append(svg.text(left, height + 18, f"time ({unit}), from 0", anchor="start"))

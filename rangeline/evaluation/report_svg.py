@@ -5,7 +5,7 @@ marker and dash as well, so that no colour is needed to tell them apart.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -13,6 +13,8 @@ from markupsafe import Markup
 
 Values = Sequence[float | None]
 T = TypeVar("T")
+Place = Callable[[float], float]
+"""From a value to its place in a drawing."""
 
 WIDTH, HEIGHT = 460, 262
 LEFT, RIGHT, TOP, BOTTOM = 62, 14, 10, 44
@@ -53,7 +55,7 @@ def rounded_axes(iterations: Sequence[float], known: Sequence[float], *, from_ze
     low, high = min(known, default=0.0), max(known, default=1.0)
     low = min(low, 0.0) if from_zero else low
     high = high if high > low else low + 1
-    step = _step(low, high)
+    step = round_step(low, high)
     return Axes(
         x_low=min(iterations, default=0),
         x_high=max(iterations, default=1),
@@ -65,11 +67,11 @@ def rounded_axes(iterations: Sequence[float], known: Sequence[float], *, from_ze
 def frame(axes: Axes, *, x_label: str, y_label: str, x_share: bool, y_share: bool) -> Markup:
     """Draw grid, ticks and axis labels; shares are written in percent, other x values are whole numbers."""
     parts, right, bottom = [], WIDTH - RIGHT, HEIGHT - BOTTOM
-    for value in _ticks(axes.y_low, axes.y_high):
+    for value in ticks(axes.y_low, axes.y_high):
         line = Markup('<line class="grid" x1="{}" x2="{}" y1="{y:.1f}" y2="{y:.1f}"/>')
         parts.append(line.format(LEFT, right, y=axes.y(value)))
         parts.append(text(LEFT - 6, axes.y(value) + 4.5, f"{(100 if y_share else 1) * value:.6g}", anchor="end"))
-    for value in _ticks(axes.x_low, axes.x_high, whole=not x_share):
+    for value in ticks(axes.x_low, axes.x_high, whole=not x_share):
         parts.append(text(axes.x(value), bottom + 17, f"{(100 if x_share else 1) * value:.6g}"))
     parts.append(Markup('<line class="axis" x1="{}" x2="{}" y1="{y}" y2="{y}"/>').format(LEFT, right, y=bottom))
     parts.append(text((LEFT + right) / 2, HEIGHT - 8, x_label))
@@ -110,6 +112,34 @@ def line(axes: Axes, iterations: Sequence[float], values: Values, style: int) ->
     return Markup("").join(parts)
 
 
+def bound(axes: Axes, iterations: Sequence[float], values: Values) -> Markup:
+    """Draw one thin bound with gaps where a value is None."""
+    paths = ["M" + "L".join(f"{axes.x(x):.1f},{axes.y(y):.1f}" for x, y in run) for run in _runs(iterations, values)]
+    return Markup("").join(map(bound_stroke, paths))
+
+
+def bound_stroke(path: str) -> Markup:
+    """Draw a path as a bound."""
+    return Markup('<path class="bound" d="{}"/>').format(path)
+
+
+def point(x: float, y: float, radius: float, style: int, words: str) -> Markup:
+    """Draw a circle, or for an odd style a square of the same area, with words for a pointer that rests on it."""
+    title = Markup("<title>{}</title>").format(words) if words else Markup("")
+    if style % 2 == 0:
+        circle = Markup('<circle class="point" cx="{:.1f}" cy="{:.1f}" r="{:.1f}">{}</circle>')
+        return circle.format(x, y, radius, title)
+    half = radius * math.sqrt(math.pi) / 2
+    square = Markup('<rect class="point other" x="{:.1f}" y="{:.1f}" width="{side:.1f}" height="{side:.1f}">{}</rect>')
+    return square.format(x - half, y - half, title, side=2 * half)
+
+
+def error_bar(x: float, y1: float, y2: float, style: int) -> Markup:
+    """Draw a band as a bar with ends; that of an odd style is dashed."""
+    path = f"M{x:.1f},{y1:.1f}V{y2:.1f}M{x - 4:.1f},{y1:.1f}h8M{x - 4:.1f},{y2:.1f}h8"
+    return Markup('<path class="error{}" d="{}"/>').format(" other" if style % 2 else "", path)
+
+
 def target_line(x1: float, y1: float, x2: float, y2: float) -> Markup:
     """Draw a line that values are held against."""
     return Markup('<line class="target" x1="{:.1f}" y1="{:.1f}" x2="{:.1f}" y2="{:.1f}"/>').format(x1, y1, x2, y2)
@@ -141,12 +171,14 @@ def _runs(iterations: Sequence[float], values: Sequence[T | None]) -> list[list[
     return [run for run in runs if run]
 
 
-def _step(low: float, high: float) -> float:
+def round_step(low: float, high: float) -> float:
+    """Return a round step that parts a range, low below high, into at most five."""
     rough = 10.0 ** math.floor(math.log10((high - low) / 5))
     return next(rough * factor for factor in (1, 2, 5, 10) if (high - low) / (rough * factor) <= 5 + 1e-9)
 
 
-def _ticks(low: float, high: float, *, whole: bool = False) -> list[float]:
-    step = _step(low, high) if high > low else 1.0
+def ticks(low: float, high: float, *, whole: bool = False) -> list[float]:
+    """Return the round values of a range; only whole numbers where asked."""
+    step = round_step(low, high) if high > low else 1.0
     step = max(1.0, step) if whole else step
     return [i * step for i in range(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1)]

@@ -53,9 +53,10 @@ def coverage_finding(summary: RunSummary) -> Finding:
     mark, headline, meaning = _STATUS.get(str(row.get("status")), unknown)
     counts = Counter(str(row.get("status") or "not measured").replace("_", " ") for row in summary.iterations)
     tally = ", ".join(f"{count} {status}" for status, count in counts.most_common())
-    return Finding(
-        mark=mark, headline=headline, numbers=coverage_text(summary), detail=f"{meaning} Iterations: {tally}."
-    )
+    detail = f"{meaning} Iterations: {tally}."
+    if (run := run_coverage_text(summary)) != DASH:
+        detail += f" Over the run: {run}."
+    return Finding(mark=mark, headline=headline, numbers=coverage_text(summary), detail=detail)
 
 
 def accuracy_finding(domain: DomainEvaluation) -> Finding:

@@ -4,15 +4,16 @@ A number that is not known is None, and shows as a dash; it is never 0.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from rangeline.evaluation.comparison import PairedDifference
 from rangeline.evaluation.report_text import number_of
 from rangeline.evaluation.sampling_metrics import Estimate
 
-Verdict = Literal["right", "wrong", "missing", "unlabelled"]
-"""`missing`: a reference exists but the completion could not be checked; `unlabelled`: no reference."""
+Verdict = Literal["right", "partial", "wrong", "missing", "unlabelled"]
+"""`partial`: a reward between those of right and wrong; `missing`: a reference exists but the completion could not be
+checked; `unlabelled`: no reference."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,11 +33,17 @@ class CalibrationRow:
     """One judgment state or score bin: what the scorer promised and what was true."""
 
     label: str
+    pool: Literal["calibration", "audit"] = "calibration"
+    """`calibration`: rollouts of the first policy; `audit`: of the policies of the run."""
     predicted: float | None
     """Mean predicted reward of the rows, in [0, 1]."""
     observed: float | None
     """Mean true reward of the rows; None when no row is labelled."""
+    lower: float | None = None
+    """Of a band of `observed` that counts prompts, not rows; None, like `upper`, where there is none."""
+    upper: float | None = None
     count: int
+    num_prompts: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +71,8 @@ class TranscriptRollout:
     """What the interval's middle alone would have given."""
     verdict: Verdict
     finish: str
+    truth: float | None = None
+    """True reward; None where it is not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +83,10 @@ class Transcript:
     reference: str | None
     iteration: int
     rollouts: tuple[TranscriptRollout, ...]
+    share: Literal["policy", "audit"] = "policy"
+    """`policy`: trained on; `audit`: labelled, never trained on, so that there is no advantage."""
+    reason: str = ""
+    """Why it is shown, where it is not one of the first of its iteration."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,6 +107,12 @@ class RunSummary:
     """One sentence: what was trained, by which estimator, on what."""
     run_card: Mapping[str, object]
     """Settings in the order in which they show."""
+    key_card: Mapping[str, str] = field(default_factory=dict)
+    """What decides the meaning of the numbers, in words: estimator, normaliser, KL, sampling, parser, digests."""
+    notes: tuple[str, ...] = ()
+    """What a reader must know before the numbers, such as files that are there no more."""
+    num_groups: int | None = None
+    """Prompts with rollouts that were credited, over all iterations: transcripts show some of them."""
     evaluations: tuple[DomainEvaluation, ...] = ()
     iterations: tuple[Mapping[str, float | str | None], ...] = ()
     """One mapping an iteration: metric name to number or None, and `status`, the word of the coverage report.
@@ -163,7 +182,6 @@ METRICS = (
     Metric("ratio/broken_rules", "broken overlap rules", "count", "Overlap"),
     Metric("ratio/unseen_target_share", "unseen states", "share", "Overlap"),
     Metric("reward/missing_share", "missing rewards", "share", "Rewards and advantages"),
-    Metric("judge/unknown_share", "judge unknown", "share", "Rewards and advantages"),
     Metric("reward/mean_center", "mean center", "number", "Rewards and advantages"),
     Metric("reward/std", "spread", "number", "Rewards and advantages"),
     Metric("reward/zero_spread_share", "groups all alike", "share", "Rewards and advantages"),
@@ -171,6 +189,17 @@ METRICS = (
     Metric("advantage/median_pair_weight", "median pair weight", "number", "Rewards and advantages"),
     Metric("advantage/active_share", "active", "share", "Rewards and advantages"),
     Metric("advantage/rms", "RMS", "number", "Rewards and advantages"),
+    Metric("advantage/midpoint_rms", "RMS by midpoint", "number", "Rewards and advantages"),
+    Metric("advantage/credited", "credited", "count", "Rewards and advantages"),
+    Metric("judge/agreement", "orders pairs rightly", "share", "Judge"),
+    Metric("judge/pairs", "audited pairs", "count", "Judge"),
+    Metric("judge/unknown_share", "judge unknown", "share", "Judge"),
+    Metric("judge/missing_share", "missing judgments", "share", "Judge"),
+    Metric("judge/alike_share", "groups judged alike", "share", "Judge"),
+    Metric("audit/credited", "credited", "count", "Credit of audited rollouts"),
+    Metric("audit/flips", "sign flips", "count", "Credit of audited rollouts"),
+    Metric("audit/flips_right", "flips towards the truth", "count", "Credit of audited rollouts"),
+    Metric("audit/flips_wrong", "flips away from it", "count", "Credit of audited rollouts"),
     Metric("train/accuracy", "audit accuracy", "share", "Policy"),
     Metric("evaluation/accuracy", "held-out accuracy", "share", "Policy"),
     Metric("oracle/coverage", "true coverage", "share", "Behind the intervals"),
@@ -178,6 +207,7 @@ METRICS = (
     Metric("oracle/best_share", "best answers", "share", "Behind the intervals"),
     Metric("oracle/flips", "sign flips", "count", "Behind the intervals"),
     Metric("oracle/flips_right", "flips towards the truth", "count", "Behind the intervals"),
+    Metric("oracle/flips_wrong", "flips away from it", "count", "Behind the intervals"),
     Metric("policy/loss", "loss", "number", "Policy"),
     Metric("policy/grad_norm", "gradient norm", "number", "Policy"),
     Metric("policy/clip_share", "clipped tokens", "share", "Policy"),
@@ -197,14 +227,14 @@ METRICS = (
     Metric("time/update_optimizer_s", "update: optimiser", "seconds", "Time"),
     Metric("time/measure_s", "measure", "seconds", "Time"),
     Metric("time/save_s", "save", "seconds", "Time"),
-    Metric("time/gate_s", "coverage gate", "seconds", "Time"),
     Metric("time/orchestration_s", "orchestration, gate included", "seconds", "Time"),
+    Metric("time/gate_s", "coverage gate", "seconds", "Time"),
     Metric("time/iteration_s", "whole iteration", "seconds", "Time"),
     Metric("budget/rollouts", "rollouts", "count", "Budget"),
-    Metric("budget/judge_calls", "judge calls", "count", "Budget"),
+    Metric("budget/judge_calls", "judge calls, cached ones counted", "count", "Budget"),
     Metric("budget/tokens", "tokens", "count", "Budget"),
 )
 """Every number that a report shows of an iteration, in the order of its tables."""
 
-OPTIONAL_METRICS = ("evaluation/", "oracle/")
+OPTIONAL_METRICS = ("audit/", "evaluation/", "judge/agreement", "judge/alike", "judge/pairs", "oracle/")
 """Beginnings of the names of numbers that most runs do not measure: where none is known, none is shown."""

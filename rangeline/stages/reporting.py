@@ -1,12 +1,13 @@
 """Report stage: gather one run's files into a summary, and write its page and its numbers."""
 
 import json
-import math
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rangeline.config import PipelineConfig, build_config
+from rangeline.errors import ConfigError
 from rangeline.evaluation.comparison import PairedDifference
 from rangeline.evaluation.report import render_report
 from rangeline.evaluation.report_words import summary_table
@@ -16,23 +17,26 @@ from rangeline.evaluation.run_summary import (
     ExpectationOutcome,
     LineageEntry,
     RunSummary,
-    Transcript,
-    TranscriptRollout,
-    Verdict,
 )
 from rangeline.evaluation.sampling_metrics import Estimate
-from rangeline.lineage import MANIFEST_NAME, atomic_write, read_manifest, write_json
-from rangeline.prompts.duplicates import text_of
-from rangeline.records import UNKNOWN, JudgmentTable, PromptRow
+from rangeline.lineage import MANIFEST_NAME, atomic_write, read_manifest
 from rangeline.stages.data import read_pool
-from rangeline.stages.judging import verify_rollouts
 from rangeline.stages.overlap import OVERLAP_NAME, read_findings
+from rangeline.stages.report_card import key_card
+from rangeline.stages.report_files import write_numbers
+from rangeline.stages.report_measures import Judged, calibration_points, judged_by, measure
+from rangeline.stages.report_transcripts import shown_iterations, transcripts_of
 from rangeline.stages.run import RunFolder, last_complete, read_run
-from rangeline.stages.tables import read_intervals, read_judgments, read_rollouts, read_table
+from rangeline.stages.tables import read_table
 from rangeline.stages.workspace import Workspace
 
-_TRANSCRIPT_PROMPTS = 4
-"""Prompts shown of an iteration: enough to browse, few enough for a small page."""
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Measured:
+    numbers: tuple[dict[str, float | None], ...] = ()
+    """Of each iteration."""
+    points: tuple[CalibrationRow, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 def _json(path: Path) -> Any:
@@ -59,57 +63,28 @@ def evaluations_of(
     )
 
 
-def _state(judgments: JudgmentTable, row: int) -> str:
-    if judgments.missing_N[row]:
-        return "no judgment"
-    levels = zip(judgments.coordinates, judgments.levels_NK[row], strict=True)
-    return ", ".join(f"{name} {'UNKNOWN' if level == UNKNOWN else int(level)}" for name, level in levels)
+def _settings(started: Mapping[str, Any], run: RunFolder) -> PipelineConfig | None:
+    """Return a run's settings; None where a setting of then is none any more, which must not cost the report."""
+    try:
+        return build_config(started["config"], source=str(run.root / "run.json"))
+    except ConfigError:
+        return None
 
 
-def _transcripts(workspace: Workspace, folder: Path, number: int, rows: Mapping[str, PromptRow]) -> list[Transcript]:
-    rollouts = read_rollouts(folder / "policy_rollouts.parquet")
-    intervals = read_intervals(folder / "policy_intervals.parquet")
-    judged = folder / "policy_judgments.parquet"
-    judgments = read_judgments(judged) if judged.is_file() else None
-    credit = read_table(folder / "advantages.parquet")
-    advantage, midpoint = credit["advantage"].to_pylist(), credit["midpoint"].to_pylist()
-    truth = verify_rollouts(rollouts, rows).truth_N
-    # Problems that their owners keep private are in no page.
-    known = dict.fromkeys(rollouts.prompt_id_N)
-    shown = [prompt_id for prompt_id in known if not rows[prompt_id].metadata.get("private")][:_TRANSCRIPT_PROMPTS]
-    result = []
-    for prompt_id in shown:
-        members = [i for i, owner in enumerate(rollouts.prompt_id_N) if owner == prompt_id]
-        row = rows[prompt_id]
-        result.append(
-            Transcript(
-                prompt=text_of(row),
-                reference=row.reference,
-                iteration=number,
-                rollouts=tuple(
-                    TranscriptRollout(
-                        completion=rollouts.completion_N[i],
-                        state="not judged" if judgments is None else _state(judgments, i),
-                        lower=None if intervals.missing_N[i] else float(intervals.lower_N[i]),
-                        upper=None if intervals.missing_N[i] else float(intervals.upper_N[i]),
-                        advantage=advantage[i],
-                        midpoint_advantage=midpoint[i],
-                        verdict=_verdict(row, float(truth[i])),
-                        finish=rollouts.finish_reason_N[i],
-                    )
-                    for i in members
-                ),
-            )
-        )
-    return result
-
-
-def _verdict(row: PromptRow, truth: float) -> Verdict:
-    if row.reference is None:
-        return "unlabelled"
-    if math.isnan(truth):
-        return "missing"
-    return "right" if truth == 1 else "wrong"
+def _measured(workspace: Workspace, run: RunFolder, done: int, config: PipelineConfig | None) -> _Measured:
+    """Measure after the fact what the run's files still allow; say what they do not."""
+    if config is None:
+        return _Measured(notes=("Settings of this run are no settings any more: nothing was measured after it.",))
+    if not (done and (run.iteration(1) / "policy_judgments.parquet").is_file()):
+        judged = Judged(scorer=None, questions=None)
+        return _Measured(numbers=tuple(measure(run.iteration(i), config, judged) for i in range(1, done + 1)))
+    judged, confidence = judged_by(workspace, run, config), config.coverage.confidence
+    note = "Calibration was made anew since this run: nothing is known here of how its scorer did."
+    return _Measured(
+        numbers=tuple(measure(run.iteration(i), config, judged) for i in range(1, done + 1)),
+        points=calibration_points(workspace, run, done, scorer=judged.scorer, confidence=confidence),
+        notes=() if judged.scorer else (note,),
+    )
 
 
 def _iterations(run: RunFolder, done: int) -> tuple[dict[str, Any], ...]:
@@ -197,19 +172,15 @@ def _rewards_text(config: Mapping[str, Any]) -> str:
     return f"{source.replace('_', ' ')} rewards"
 
 
-def _reliability(workspace: Workspace) -> list[dict[str, Any]]:
-    path = workspace.calibration / "reliability.json"
-    return list(_json(path)) if path.is_file() else []
-
-
 def summarise(workspace: Workspace, run: RunFolder, evaluations: tuple[DomainEvaluation, ...]) -> RunSummary:
     """Gather what a run left into the record that its page shows."""
     done, _ = last_complete(run)
     started = read_run(run)
     config = started["config"]
-    rows = {row.prompt_id: row for pool in ("policy", "warmup") for row in read_pool(workspace, pool)}
-    iterations = _iterations(run, done)
-    shown = sorted({1, done}) if done else []
+    rows = {row.prompt_id: row for pool in ("policy", "warmup", "audit") for row in read_pool(workspace, pool)}
+    measured = _measured(workspace, run, done, _settings(started, run))
+    stored, after = _iterations(run, done), measured.numbers or ({},) * done
+    iterations = tuple({**more, **row} for row, more in zip(stored, after, strict=True))
     card = {
         f"{section}.{name}": value
         for section in (
@@ -236,48 +207,41 @@ def summarise(workspace: Workspace, run: RunFolder, evaluations: tuple[DomainEva
             f"{config['policy']['model']} trained for {done} iterations with {config['advantages']['estimator']} "
             f"advantages from {_rewards_text(config)}"
         ),
+        key_card=key_card(run, done, started, rows.values()),
+        notes=measured.notes,
         run_card={"identity": started["identity"], "seed": config["seed"], **card},
         evaluations=evaluations,
         iterations=iterations,
-        calibration=tuple(
-            CalibrationRow(
-                label=f"score {row['predicted']:.3f}",
-                predicted=row["predicted"],
-                observed=row["observed"],
-                count=row["count"],
-            )
-            for row in _reliability(workspace)
-        ),
+        calibration=measured.points,
         expectations=_expectations(run, done),
         transcripts=tuple(
-            item for number in shown for item in _transcripts(workspace, run.iteration(number), number, rows)
+            item for number in shown_iterations(done) for item in transcripts_of(run.iteration(number), number, rows)
         ),
+        num_groups=_num_groups(run, done),
         lineage=_lineage(workspace, run, done),
         budget={
-            name.removeprefix("budget/"): sum(row[name] for row in iterations)
+            name.removeprefix("budget/").replace("_", " "): sum(row[name] for row in iterations)
             for name in totals
-            if all(name in r for r in iterations)
+            if all(row.get(name) is not None for row in iterations)
         },
         confidence=config["evaluate"]["confidence"],
         band_confidence=config["coverage"]["confidence"],
     )
 
 
+def _num_groups(run: RunFolder, done: int) -> int:
+    """Count the groups that were credited, iteration by iteration."""
+    owners = [read_table(run.iteration(i) / "advantages.parquet")["prompt_id"].to_pylist() for i in range(1, done + 1)]
+    return sum(len(set(names)) for names in owners)
+
+
 def write_report(
     workspace: Workspace, run: RunFolder, evaluations: tuple[DomainEvaluation, ...]
 ) -> tuple[Path, list[tuple[str, str]]]:
-    """Write `report.html` and `report.json` of a run; return the page's path and the closing table."""
+    """Write `report.html` of a run and its numbers beside it; return the page's path and the closing table."""
     summary = summarise(workspace, run, evaluations)
     page = run.root / "report.html"
     atomic_write(page, render_report(summary))
     table = summary_table(summary)
-    write_json(
-        run.root / "report.json",
-        {
-            "run": run.name,
-            "table": dict(table),
-            "iterations": list(summary.iterations),
-            "evaluations": [asdict(item) for item in summary.evaluations],
-        },
-    )
+    write_numbers(run.root, summary, table)
     return page, table

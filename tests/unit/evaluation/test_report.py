@@ -238,11 +238,11 @@ def test_transcripts_show_interval_credit_and_flip():
     shown = Transcript(prompt="17 + 26?", reference=None, iteration=3, rollouts=(rollout,))
     text = Page(render_report(summary(transcripts=(shown,)))).text
     for words in (
-        "Iteration 3",
+        "Iteration 3, trained on",
         "1 ✓ right",
         "[0.4, 0.68]",
         "+0.0055",
-        "\N{MINUS SIGN}0.005 ⇄ sign flipped",
+        "\N{MINUS SIGN}0.005 ⇄ sign turned",
         "agreement: high",
     ):
         assert words in text
@@ -281,7 +281,12 @@ def test_checks_calibration_budget_and_lineage_are_shown():
         lineage=(LineageEntry(kind="pool", path="data/p.parquet", sha256="ab12"),),
     )
     text = Page(render_report(run)).text
-    for words in ("✓ met rows", "✗ not met nulls", "? undefined band", "0.2 to 0.3 25.0% \N{EN DASH} 1,234"):
+    for words in (
+        "✓ met rows",
+        "✗ not met nulls",
+        "? undefined band",
+        "0.2 to 0.3 calibration 25.0% \N{EN DASH} \N{EN DASH} 1,234",
+    ):
         assert words in text
     for words in (
         "pool data/p.parquet ab12",

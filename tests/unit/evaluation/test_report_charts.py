@@ -2,7 +2,15 @@ import re
 
 import pytest
 
-from rangeline.evaluation.report_charts import LinePlot, bar_chart, calibration_chart, interval_strip, line_chart
+from rangeline.evaluation.report_charts import (
+    Bar,
+    CalibrationPoint,
+    LinePlot,
+    bar_chart,
+    calibration_chart,
+    interval_strip,
+    line_chart,
+)
 from rangeline.evaluation.report_svg import rounded_axes
 
 
@@ -85,9 +93,37 @@ def test_axes_end_on_round_numbers_around_all_values():
     assert (zoomed.y_low, zoomed.y_high) == (pytest.approx(0.7), pytest.approx(1.0))
 
 
+def calibrated(predicted, observed, count, **changes):
+    """Return a point of a calibration chart, with some fields changed."""
+    fields = {"series": "calibration rows", "label": "a", "lower": None, "upper": None}
+    return CalibrationPoint(predicted=predicted, observed=observed, count=count, **(fields | changes))
+
+
+def test_second_series_of_a_calibration_chart_needs_no_colour():
+    """Points of another pool are squares, and bands of both are bars, the second's dashed by its class."""
+    points = [
+        calibrated(0.5, 0.5, 1, lower=0.4, upper=0.6),
+        calibrated(0.5, 0.7, 1, series="audit rows", lower=0, upper=1),
+    ]
+    chart = calibration_chart("t", points, note="n")
+    drawing = str(chart.drawing)
+    assert (1, 1) == (drawing.count('<circle class="point"'), drawing.count('<rect class="point other"'))
+    assert (1, 1) == (drawing.count('class="error"'), drawing.count('class="error other"'))
+    assert ["calibration rows", "audit rows"] == [words.split(",")[0] for _, words in chart.legend[:2]]
+
+
+def test_bounds_are_drawn_where_they_are_known():
+    """Two thin lines with a legend entry of their own; without any value there is neither."""
+    known = line_chart(plot([0.9, 0.8], bounds=([0.1, 0.2], [0.9, 1.0]), bounds_name="bound of the run"))
+    assert 2 == str(known.drawing).count('class="bound"')
+    assert "bound of the run" in [words for _, words in known.legend]
+    unknown = line_chart(plot([0.9, 0.8], bounds=([None, None], [None, None])))
+    assert 'class="bound"' not in str(unknown.drawing)
+
+
 def test_calibration_points_on_the_diagonal_stay_on_it():
     """Equal predicted and observed rewards lie on the line of a perfect scorer, and area follows count."""
-    drawing = str(calibration_chart("t", [("a", 0.0, 0.0, 1), ("b", 1.0, 1.0, 4)], note="n").drawing)
+    drawing = str(calibration_chart("t", [calibrated(0.0, 0.0, 1), calibrated(1.0, 1.0, 4)], note="n").drawing)
     line = re.search(r'<line class="target" x1="(\S+)" y1="(\S+)" x2="(\S+)" y2="(\S+)"/>', drawing).groups()
     points = re.findall(r'<circle class="point" cx="(\S+)" cy="(\S+)" r="(\S+)">', drawing)
     assert [line[:2], line[2:]] == [point[:2] for point in points]
@@ -95,16 +131,23 @@ def test_calibration_points_on_the_diagonal_stay_on_it():
 
 
 def test_bars_carry_value_and_share():
-    """A bar is readable without its length."""
-    drawing = str(bar_chart("t", [("generate", 30.0), ("judge", 10.0)], unit="s", note="n").drawing)
-    assert "30 s (75.0%)" in drawing
-    assert "10 s (25.0%)" in drawing
+    """A bar is readable without its length, and a part of the bar before is marked as one."""
+    bars = [
+        Bar(name="update", value=30.0),
+        Bar(name="forward", value=20.0, is_part=True),
+        Bar(name="judge", value=10.0),
+    ]
+    drawing = str(bar_chart("t", bars, unit="s", total=40.0, note="n").drawing)
+    for words in ("30 s (75.0%)", "20 s (50.0%)", "10 s (25.0%)", ">· forward<"):
+        assert words in drawing
+    assert "%" not in str(bar_chart("t", bars, unit="s", total=None, note="n").drawing)
 
 
-@pytest.mark.parametrize("bars", [[], [("save", 0.0)]])
+@pytest.mark.parametrize("bars", [[], [Bar(name="save", value=0.0)]])
 def test_no_time_draws_no_length(bars):
     """Nothing measured, or nothing spent, divides by nothing."""
-    assert 'width="0.0"' in str(bar_chart("t", [*bars, ("x", 0.0)], unit="s", note="n").drawing)
+    drawn = bar_chart("t", [*bars, Bar(name="x", value=0.0)], unit="s", total=0.0, note="n")
+    assert 'width="0.0"' in str(drawn.drawing)
 
 
 def test_strip_marks_the_middle_of_the_interval():

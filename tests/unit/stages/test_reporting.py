@@ -3,14 +3,18 @@
 import json
 from dataclasses import replace
 
+import jsonschema
 import pytest
 
 from rangeline.errors import ConfigError
 from rangeline.evaluation.comparison import PairedDifference
+from rangeline.evaluation.run_summary import METRICS
 from rangeline.lineage import digest_file
 from rangeline.stages.data import read_pool
-from rangeline.stages.reporting import _transcripts, evaluations_of, summarise, write_report
+from rangeline.stages.report_transcripts import transcripts_of
+from rangeline.stages.reporting import evaluations_of, summarise, write_report
 from rangeline.stages.run import RunFolder
+from rangeline.stages.tables import read_table
 
 
 def _metrics(value, num=4):
@@ -51,7 +55,8 @@ def test_summary_says_what_the_files_say(trained):
         assert coverage["status"] == row["status"]
         assert 1.0 == row["time/generate_s"]
     reliability = json.loads((trained.workspace.calibration / "reliability.json").read_text())
-    assert [row["count"] for row in reliability] == [row.count for row in summary.calibration]
+    pooled = [row.count for row in summary.calibration if row.pool == "calibration"]
+    assert sum(row["count"] for row in reliability) == sum(pooled)
     assert sum(row["budget/rollouts"] for row in summary.iterations) == summary.budget["rollouts"]
 
 
@@ -68,11 +73,11 @@ def test_private_problems_are_in_no_transcript(trained):
     """A prompt whose owner keeps it private is left out of the page, and the next one takes its place."""
     rows = {row.prompt_id: row for row in read_pool(trained.workspace, "policy")}
     folder = trained.run.iteration(1)
-    first = _transcripts(trained.workspace, folder, 1, rows)[0].prompt
+    first = transcripts_of(folder, 1, rows)[0].prompt
     hidden = {
         name: replace(row, metadata={"private": True}) if row.prompt == first else row for name, row in rows.items()
     }
-    left = [item.prompt for item in _transcripts(trained.workspace, folder, 1, hidden)]
+    left = [item.prompt for item in transcripts_of(folder, 1, hidden)]
     assert left
     assert first not in left
 
@@ -83,7 +88,11 @@ def test_transcripts_are_of_the_first_and_the_last_iteration(trained):
     assert {1, 2} == {item.iteration for item in transcripts}
     rollouts = [rollout for item in transcripts for rollout in item.rollouts]
     assert all((rollout.lower is None) == (rollout.upper is None) for rollout in rollouts)
-    assert {"unlabelled"} == {rollout.verdict for rollout in rollouts}
+    trained_on = [rollout for item in transcripts if item.share == "policy" for rollout in item.rollouts]
+    audited = [rollout for item in transcripts if item.share == "audit" for rollout in item.rollouts]
+    assert {"unlabelled"} == {rollout.verdict for rollout in trained_on}
+    assert "unlabelled" not in {rollout.verdict for rollout in audited}
+    assert {None} == {rollout.advantage for rollout in audited}
 
 
 def test_lineage_lists_hashes_that_match(trained):
@@ -163,3 +172,41 @@ def test_unknown_run_has_no_report(trained):
     """A run that does not exist is an error that lists those that do."""
     with pytest.raises(ConfigError, match=r"Run 'none' must exist; got no .*Known runs: r\."):
         write_report(trained.workspace, RunFolder(trained.workspace.runs / "none"), ())
+
+
+def test_numbers_beside_the_page_are_those_of_the_page(copy):
+    """JSON keeps to its schema, and Parquet holds the same numbers, null where the page has a dash."""
+    write_report(copy.workspace, copy.run, ())
+    root = copy.run.root
+    numbers = json.loads((root / "report.json").read_text())
+    jsonschema.validate(numbers, json.loads((root / "report.schema.json").read_text()))
+    table = read_table(root / "report_iterations.parquet").to_pylist()
+    assert [row["iteration"] for row in numbers["iterations"]] == [row["iteration"] for row in table]
+    for metric in METRICS:
+        assert [row.get(metric.key) for row in numbers["iterations"]] == [row[metric.key] for row in table]
+    points = read_table(root / "report_calibration.parquet").to_pylist()
+    assert [row["count"] for row in numbers["calibration"]] == [row["count"] for row in points]
+
+
+def test_audits_say_whether_turned_signs_were_right(trained):
+    """Of the signs that would be turned on audited rollouts, no more met a truth than were turned."""
+    for row in summarise(trained.workspace, trained.run, ()).iterations:
+        assert row["audit/flips_right"] + row["audit/flips_wrong"] <= row["audit/flips"] <= row["audit/credited"]
+
+
+def test_run_card_names_what_gives_the_numbers_their_meaning(trained):
+    """Normaliser, KL, sampling, parser and the digests of what the run was made from are told in words."""
+    card = summarise(trained.workspace, trained.run, ()).key_card
+    names = {"estimator", "normaliser", "KL term", "sampling", "parser", "judge", "code"}
+    assert names <= set(card)
+    assert digest_file(trained.workspace.calibration / "manifest.json") == card["digest of calibration"]
+
+
+def test_scorer_of_another_calibration_says_nothing(copy):
+    """Where calibration was made anew since the run, its scorer is not used, and the page says so."""
+    manifest = copy.workspace.calibration / "manifest.json"
+    manifest.write_text(manifest.read_text() + "\n")
+    summary = summarise(copy.workspace, copy.run, ())
+    assert () == summary.calibration
+    assert "made anew" in summary.notes[0]
+    assert all("judge/agreement" not in row for row in summary.iterations)
