@@ -22,6 +22,7 @@ from flows.train_policy import train
 from rangeline.audit import audit as audit_manifest
 from rangeline.errors import LineageError
 from rangeline.lineage import MANIFEST_NAME, read_manifest
+from rangeline.stages.report_files import REPORT_FILES
 from rangeline.stages.workspace import Workspace, open_workspace
 from tasks.data import say_data_status
 from tasks.expectations import LABELLED_POOLS, UNLABELLED_POOLS
@@ -248,6 +249,14 @@ def test_the_report_is_one_page_that_needs_nothing_else(done):
     assert [] == re.findall(r"""(?:src|href|action)\s*=\s*["']?(?!#|data:)[^"'\s>]+""", page)
     assert [] == re.findall(r"@import|url\((?!['\"]?(?:#|data:))", page)
     assert {"http://www.w3.org/2000/svg"} >= set(re.findall(r"https?://[^\s\"'<>)]+", page))
+
+
+def test_the_report_is_linked_from_prefect_and_kept_by_mlflow(done, tracker, parent, artifacts):
+    """The flow's page names the file, and the run's tracking record holds page, numbers, schema and tables."""
+    key = f"report-{done.run}".replace("_", "-")
+    assert (done.folder / "report.html").as_uri() in artifacts(key)[0].data
+    kept = {Path(item.path).name for item in tracker.client.list_artifacts(parent.info.run_id, "report")}
+    assert {"report.html", *REPORT_FILES} == kept
 
 
 def test_unlabelled_prompts_have_no_truth_to_read(done):
