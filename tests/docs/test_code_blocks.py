@@ -19,7 +19,7 @@ from rangeline.judge.rubric import parse_rubric
 PAGES = sorted([*ROOT.glob("docs/*.md"), *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "data/README.md"))])
 BLOCK = re.compile(r"^```(?P<kind>[^\n]*)\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL)
 KINDS = ("python", "{.python .sketch}", "shell", "yaml", "json", "text")
-OUTSIDE = ("prefect", "export", "dvc", "pip")
+OUTSIDE = ("prefect", "export", "dvc", "pip", "docker", "kubectl")
 """First words that are other tools' or the shell's own."""
 
 
@@ -65,7 +65,7 @@ def commands():
     """Return every command of every shell block."""
     found = []
     for parameter in blocks("shell"):
-        for number, line in enumerate(parameter.values[0].splitlines()):
+        for number, line in enumerate(parameter.values[0].replace("\\\n", " ").splitlines()):
             for part in line.split(" #")[0].split(";"):
                 words = shlex.split(part, comments=True)
                 while words and re.fullmatch(r"[A-Z_]+=.*", words[0]):
@@ -116,6 +116,8 @@ def test_commands_exist_with_these_options(words, reader, monkeypatch):
         assert words[1] in targets
     elif words[:2] == ["python", "-m"]:
         assert importlib.util.find_spec(words[2]) is not None
+    elif first == "cp":
+        assert Path(words[1]).exists()
     else:
         assert first in OUTSIDE
 
