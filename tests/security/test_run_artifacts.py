@@ -23,6 +23,7 @@ SECRETS = (
 FORMS = {
     *(".json", ".jsonl", ".parquet", ".safetensors", ".ubj", ".yaml", ".html", ".md", ".txt", ".css", ".lock"),
     *(".sqlite", ".db", ".jinja", ".gitignore", ".dvc", ".toml"),
+    *(".svg", ".png", ".gif", ".ico", ".otf"),  # of Data Docs
 }
 PICKLES = tuple(bytes([0x80, protocol]) for protocol in range(2, 6))
 
@@ -30,7 +31,8 @@ PICKLES = tuple(bytes([0x80, protocol]) for protocol in range(2, 6))
 @pytest.fixture(scope="module")
 def left(tmp_path_factory, tracking_store):
     """Train with secrets in the environment, by the command line with a server of its own; give folder and words."""
-    root, _ = make_toy(tmp_path_factory.mktemp("left") / "w")
+    workspace, _ = make_toy(tmp_path_factory.mktemp("left") / "w")
+    root = workspace.root
     (root / "mlruns").mkdir()
     shutil.copy(tracking_store, root / "mlruns" / "mlflow.db")
     secrets = {name: f"{CANARY}-{name}" for name in SECRETS}
