@@ -1,5 +1,6 @@
 #!/bin/sh
-# Writes the login file from the environment, so that no password stands in an image or a compose file.
+# Writes the login file from the environment, so that no password stands in an image or a compose file. It lies in the
+# container's own /tmp, readable by the server alone, and goes with the container.
 set -eu
 umask 077
 cat > /tmp/mlflow-auth.ini <<INI
