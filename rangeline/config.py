@@ -162,10 +162,17 @@ class RolloutConfig(Section):
     staleness: Annotated[int, Field(ge=0, le=1, strict=True)] = Field(
         0, description="1: the next rollouts are drawn while the policy is updated, and are one version old; vllm only"
     )
+    scoring: Literal["policy", "server"] = Field(
+        "policy",
+        description="Who reads the probability of references for RLPR: this process, or the synced vLLM server",
+    )
     extra: tuple[str, ...] = Field((), description="Further words of vLLM's command line")
 
     @model_validator(mode="after")
-    def _has_a_server_to_sample_ahead(self) -> "RolloutConfig":
+    def _has_a_server(self) -> "RolloutConfig":
+        if self.scoring == "server" and self.engine != "vllm":
+            msg = "scoring must be policy with engine transformers: there is no server to score with"
+            raise ValueError(msg)
         if self.staleness and self.engine != "vllm":
             msg = "staleness must be 0 with engine transformers: the model that is updated cannot sample meanwhile"
             raise ValueError(msg)

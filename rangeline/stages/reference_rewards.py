@@ -93,8 +93,7 @@ def _probe(context: RewardContext, parts: _Parts, *, share_prefix: bool) -> list
                 SuffixRow(prompt_ids=prompt_ids, suffix_ids=item.suffix_ids, num_scored=len(item.reference_ids))
             )
             owner.append(i)
-    budget = context.config.objective.micro_batch_tokens
-    values = suffix_logprobs(context.worker.model, rows, max_batch_tokens=budget, share_prefix=share_prefix)
+    values = context.require_models().policy_logprobs(rows, share_prefix=share_prefix)
     result: list[list[FloatArray | None]] = [[] for _ in parts.spliced_N]
     for i, value in zip(owner, values, strict=True):
         result[i].append(value)

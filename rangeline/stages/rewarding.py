@@ -17,13 +17,15 @@ from rangeline.errors import ConfigError
 from rangeline.judge.client import JudgeClient
 from rangeline.policy.batch import TaughtRow
 from rangeline.policy.processes import Policy
-from rangeline.records import BoolArray, PromptRow, RewardIntervals, RolloutSet
+from rangeline.records import BoolArray, FloatArray, PromptRow, RewardIntervals, RolloutSet
 from rangeline.rewards.source import assemble_intervals, take_intervals
 from rangeline.rollout.pretrained import load_pretrained
 from rangeline.rollout.selection import join_rollouts, take_rollouts
+from rangeline.rollout.suffix_logprobs import SuffixRow, suffix_logprobs
 from rangeline.stages.judging import FrozenJudge, Verdicts, open_judge, verify_rollouts
 from rangeline.stages.progress import Progress, silent
 from rangeline.stages.reward_plan import RewardPlan
+from rangeline.stages.sampling_server import SamplingServer
 from rangeline.stages.workspace import Workspace, model_cache
 
 
@@ -36,11 +38,29 @@ class RewardModels:
         Where and how.
     worker
         The resident policy.
+    server
+        A vLLM server that scores references in the policy's place; None lets the policy score them.
     """
 
-    def __init__(self, workspace: Workspace, config: PipelineConfig, worker: Policy) -> None:
+    def __init__(
+        self, workspace: Workspace, config: PipelineConfig, worker: Policy, *, server: SamplingServer | None = None
+    ) -> None:
         self._workspace, self._config = workspace, config
         self.worker = worker
+        self._server = server
+
+    def policy_logprobs(self, rows: Sequence[SuffixRow], *, share_prefix: bool) -> list[FloatArray | None]:
+        """Return the log-probability of each row's scored tokens under the present policy, as `suffix_logprobs` does.
+
+        Raises
+        ------
+        RolloutError
+            When a server scores, and cannot be synced or fails.
+        """
+        if self._server is not None:
+            return self._server.score(rows)
+        budget = self._config.objective.micro_batch_tokens
+        return suffix_logprobs(self.worker.model, rows, max_batch_tokens=budget, share_prefix=share_prefix)
 
     @cached_property
     def initial(self) -> Any:

@@ -20,12 +20,14 @@ from rangeline.lineage import write_json
 from rangeline.policy.gpu_transfer import open_transfer
 from rangeline.policy.weight_sync import SyncReport, WeightSync
 from rangeline.policy.worker import PolicyWorker
-from rangeline.records import RolloutSet, SamplingPlan
+from rangeline.records import FloatArray, RolloutSet, SamplingPlan
 from rangeline.rollout.engine import EncodedPrompt
 from rangeline.rollout.pretrained import stop_ids
+from rangeline.rollout.suffix_logprobs import SuffixRow
 from rangeline.rollout.transformers_engine import context_length
 from rangeline.rollout.vllm_client import VllmClient
 from rangeline.rollout.vllm_engine import VllmEngine
+from rangeline.rollout.vllm_scoring import server_suffix_logprobs
 from rangeline.rollout.vllm_server import ServerOptions, VllmServer
 from rangeline.stages.progress import Progress
 
@@ -97,6 +99,17 @@ class SamplingServer:
             )
 
         return self.watched(draw)
+
+    def score(self, rows: Sequence[SuffixRow]) -> list[FloatArray | None]:
+        """Return log-probabilities of given tokens under the policy's present weights; see `server_suffix_logprobs`.
+
+        Raises
+        ------
+        RolloutError
+            When the server cannot be started, synced or asked; the run's engine.json names the state.
+        """
+        client = self.prepare().client
+        return self.watched(lambda: server_suffix_logprobs(client, rows))
 
     def watched(self, work: Callable[[], Value]) -> Value:
         """Do work with the server; where it fails, name the state before the error goes on."""

@@ -134,7 +134,8 @@ class TrainingSession:
             )
         if self.remaining:
             write_sitting(self.workspace, self.opened, self.config.train.iterations)
-        self.models = RewardModels(self.workspace, self.config, self.worker)
+        scoring = self._server if self.config.rollout.scoring == "server" else None
+        self.models = RewardModels(self.workspace, self.config, self.worker, server=scoring)
         if self.plan.needs_judge:
             trust = self.config.policy.trust_remote_code
             self.judge = open_judge(self.workspace, self.config.judge, trust_remote_code=trust)

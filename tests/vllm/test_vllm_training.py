@@ -13,6 +13,7 @@ from tiny import make_toy, merged, train_toy
 
 from rangeline.config import build_config
 from rangeline.errors import EngineDiedError, RolloutError
+from rangeline.rollout.suffix_logprobs import SuffixRow, suffix_logprobs
 from rangeline.rollout.vllm_server import ServerOptions, VllmServer
 from rangeline.stages.session import TrainingSession
 from rangeline.stages.tables import read_advantages, read_intervals, read_rollouts
@@ -124,6 +125,28 @@ def test_rollouts_drawn_ahead_are_one_version_old(world, address):
 def with_settings(config, **over):
     """Return settings with others laid over them."""
     return build_config(merged(config.model_dump(mode="json"), over), source="t")
+
+
+def test_the_server_scores_as_the_policy(world, address):
+    """After each update the server's log-probabilities of given answers are those of the policy's present weights."""
+    workspace, config = world
+    config = with_settings(config, objective={"learning_rate": 5e-4})
+    with TrainingSession(workspace, changed(config, url=address, scoring="server"), run="scores") as session:
+        session.sample(1)
+        rollouts = read_rollouts(session.iteration(1).folder / "policy_rollouts.parquet")
+        rows = [
+            SuffixRow(prompt_ids=prompt, suffix_ids=ids, num_scored=len(ids))
+            for prompt, ids in zip(rollouts.prompt_token_ids_N, rollouts.token_ids_N, strict=True)
+        ]
+        before = np.concatenate(session.models.policy_logprobs(rows, share_prefix=True))
+        np.testing.assert_allclose(before, np.concatenate(suffix_logprobs(session.worker.model, rows)), atol=1e-4)
+        session.judge_states(1)
+        session.bound(1)
+        session.cover(1)
+        session.update(1)
+        after = np.concatenate(session.models.policy_logprobs(rows, share_prefix=True))
+        np.testing.assert_allclose(after, np.concatenate(suffix_logprobs(session.worker.model, rows)), atol=1e-4)
+    assert np.abs(after - before).max() > 1e-3
 
 
 def test_a_failed_update_stops_the_run_in_a_named_state(world, address):
