@@ -43,6 +43,8 @@ class Failed:
     """A call that brought nothing."""
 
     reason: str
+    was_heard: bool = False
+    """True where the server may have worked on the question, and will ask for its price."""
 
 
 @dataclass(slots=True)
@@ -87,16 +89,16 @@ class Caller:
             async with asyncio.timeout(self.manners.timeout_s):
                 response = await self.http.request(method, url, json=body, headers=headers)
         except (TimeoutError, httpx.TimeoutException):
-            return Failed("timed out"), 0.0
+            return Failed("timed out", was_heard=True), 0.0
         except httpx.TransportError:
             return Failed("unreachable"), 0.0
         except httpx.RequestError:  # a body that is not packed as its header says, or redirections without end
-            return Failed("unreadable response"), 0.0
+            return Failed("unreadable response", was_heard=True), 0.0
         if response.is_success:
             try:
                 return response.json(), None
             except ValueError:
-                return Failed("unreadable response"), 0.0
+                return Failed("unreadable response", was_heard=True), 0.0
         if optional and response.status_code == 404:
             return Failed("not offered"), None
         return self._refused(response, url)

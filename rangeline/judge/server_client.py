@@ -190,7 +190,7 @@ class ServerJudge:
             limit_name=way.limit_name,
         )
         found = await caller.call("POST", self._url("chat/completions"), body)
-        self._purse.settle(reserved, (0, 0) if isinstance(found, Failed) else read_usage(found))
+        self._purse.settle(reserved, _used(found))
         return Answer(None, found.reason) if isinstance(found, Failed) else read_chat(found, request)
 
     async def _is_too_long(self, caller: Caller, way: _Way, request: OptionRequest) -> bool:
@@ -215,7 +215,7 @@ class ServerJudge:
         if reserved is None:
             return Answer(None, OVER_BUDGET)
         found = await caller.call("POST", self._url("completions"), body)
-        self._purse.settle(reserved, (0, 0) if isinstance(found, Failed) else read_usage(found))
+        self._purse.settle(reserved, _used(found))
         return Answer(None, found.reason) if isinstance(found, Failed) else read_scores(found, prompt, options)
 
     async def _option(self, caller: Caller, option: str) -> tuple[int, ...]:
@@ -233,3 +233,10 @@ class ServerJudge:
         )
         tokens = found.get("tokens") if isinstance(found, dict) else None
         return tuple(tokens) if isinstance(tokens, list) and all(isinstance(item, int) for item in tokens) else None
+
+
+def _used(found: Any) -> tuple[int, int] | None:
+    """Return the tokens of a call; None, which pays what was put aside, where nobody can say."""
+    if isinstance(found, Failed):
+        return None if found.was_heard else (0, 0)
+    return read_usage(found)

@@ -3,7 +3,7 @@
 import json
 import time
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from functools import cached_property
 from types import TracebackType
 from typing import Self
@@ -119,11 +119,20 @@ class TrainingSession:
     def __enter__(self) -> Self:
         """Load policy and judge, and restore the last complete checkpoint."""
         self.worker = open_policy(self.workspace, self.config)
+        self._server: SamplingServer | None = None
+        with ExitStack() as undo:
+            # What fails from here on leaves no process behind.
+            undo.callback(self._close)
+            self._open()
+            undo.pop_all()
+        self._lap_started = time.monotonic()
+        return self
+
+    def _open(self) -> None:
         if self.opened.done:
             self.worker.restore(self.opened.folder.checkpoint(self.opened.done))
             # A sitting that was killed before it pruned left one checkpoint too many.
             retire(self.opened.folder, self.opened.done, self.pinned)
-        self._server: SamplingServer | None = None
         if self.config.rollout.engine == "vllm":
             self._server = open_server(
                 self.config.rollout,
@@ -141,13 +150,14 @@ class TrainingSession:
             self.judge = open_judge(self.workspace, self.config.judge, trust_remote_code=trust)
             if self.remaining:
                 self._require_same_judge("start")
-        self._lap_started = time.monotonic()
-        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Let the models go, and end a server of the session's own."""
+        self._close()
+
+    def _close(self) -> None:
         if self._server is not None:
             self._server.close()
         self.worker.close()

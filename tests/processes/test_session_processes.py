@@ -1,9 +1,13 @@
 """Laws of a whole training run over two processes: what it writes is what one process writes."""
 
 import json
+from pathlib import Path
 
 import pytest
 from tiny import make_toy, train_toy
+
+from rangeline.errors import RangelineError
+from rangeline.stages.session import TrainingSession
 
 pytestmark = pytest.mark.slow
 
@@ -32,3 +36,15 @@ def test_run_over_two_processes_is_that_of_one(tmp_path):
     adapted = train_toy(workspace, lora, "adapted")
     assert (adapted.checkpoint(2) / "adapter" / "adapter_model.safetensors").is_file()
     assert (adapted.checkpoint(2) / "policy" / "model.safetensors").is_file()
+
+
+def test_a_session_that_cannot_open_leaves_no_process(tmp_path):
+    """Where the judge cannot be opened, the processes that hold the policy are ended with the error."""
+    workspace, config = make_toy(tmp_path / "toy", train={"iterations": 1})
+    two = config.model_copy(update={"processes": config.processes.model_copy(update={"count": 2})})
+    session = TrainingSession(workspace, two, run="unopened")
+    for rubric in (workspace.root / "rubrics").iterdir():
+        rubric.unlink()
+    with pytest.raises(RangelineError, match="rubric"), session:
+        pass
+    assert not any(Path(f"/proc/{pid}/exe").exists() for pid in session.worker.pids)

@@ -64,7 +64,7 @@ def test_attempts_end():
 def test_a_reply_that_drips_is_timed_out():
     """The limit is on the whole of a call, not on the silence between two bytes."""
     found, _ = call(lambda path, body, n: (200, {}, {"ok": "x" * 100}, 0.6), attempts=1, timeout_s=0.3)
-    assert [Failed("timed out")] == found
+    assert [Failed("timed out", was_heard=True)] == found
 
 
 def test_nobody_there_is_told():
@@ -125,13 +125,15 @@ def test_a_question_that_is_too_long_has_its_own_reason():
 
 def test_what_is_no_json_is_no_answer():
     """A page in place of JSON is tried again, and then has failed."""
-    assert [Failed("unreadable response")] == call(lambda path, body, n: (200, {}, "<html>", 0.0), attempts=2)[0]
+    assert [Failed("unreadable response", was_heard=True)] == call(
+        lambda path, body, n: (200, {}, "<html>", 0.0), attempts=2
+    )[0]
 
 
 def test_a_body_that_is_not_packed_as_it_says_is_no_answer():
     """A reply whose encoding is broken is tried again and then failed: no error of the library comes through."""
     found, script = call(lambda path, body, n: (200, {"Content-Encoding": "gzip"}, "not packed", 0.0), attempts=2)
-    assert [Failed("unreadable response")] == found
+    assert [Failed("unreadable response", was_heard=True)] == found
     assert 2 == len(script.calls)
 
 

@@ -186,6 +186,22 @@ def test_the_budget_stops_cleanly_and_is_kept(tmp_path):
     assert 6 == sum(answer.values == (-1.0, 0.0) for answer in answers.values())
 
 
+@pytest.mark.parametrize(
+    ("reply", "is_paid"),
+    [((200, {}, chat("yes"), 0.6), True), ((200, {}, "no JSON", 0.0), True), ((503, {}, "busy", 0.0), False)],
+    ids=["timed out", "unreadable", "refused"],
+)
+def test_a_question_that_was_heard_is_paid_for(reply, is_paid, tmp_path):
+    """Where the reply is lost the highest cost is counted, since the server may ask for it; a refusal costs nothing."""
+    script = Script(lambda path, body, n: chat("yes") if "two greater" in json.dumps(body) else reply)
+    manners = Manners(base_s=0.01, max_wait_s=0.1, timeout_s=0.3, attempts=1)
+    with serve(script) as url:
+        judge = opened(url, ask="text", manners=manners, store=tmp_path / "verdicts.sqlite")
+        before = judge.purse.spent.tokens
+        assert wait_for(judge.ask(questions("right?")))[0].values is None
+        assert is_paid == (judge.purse.spent.tokens > before)
+
+
 def test_money_is_counted_by_the_price_table(tmp_path):
     """A call costs what its tokens cost, by the server's own count."""
     store = tmp_path / "v.sqlite"
