@@ -188,10 +188,11 @@ class _Tally:
         if not last and now - self._moved < _MOVE_EVERY_S:
             return
         self._moved = now
-        self._say(f"progress {self._what.replace(' ', '_')} {self._steps_done} {self._steps}")
+        name = f"steps of {self._what}".replace(" ", "_")
+        self._say(f"progress {name} {self._steps_done} {self._steps}")
         if not last and now - self._told < _TELL_EVERY_S:
             return
         self._told = now
         rate = self._steps_worked / max(now - self._start, 1e-9)
         left = f", about {(self._steps - self._steps_done) / rate:.0f} s left" if rate and not last else ""
-        self._say(f"compare {self._what}: {self._jobs_done} of {self._jobs}, {rate:.1f} steps/s{left}")
+        self._say(f"compare {self._what}: {self._jobs_done} of {self._jobs}, {rate:.2g} steps/s{left}")
