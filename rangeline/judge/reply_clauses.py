@@ -40,7 +40,10 @@ _ENDS = re.compile(r"[^\S\n]*(?:\Z|\n|[^\w\s?]|(?:and|because|since|as|so|for|gi
 _ENDS_SHORT = re.compile(rf"{_ENDS.pattern}|\s+(?:it|this|that|the|they|both|all)\b", re.IGNORECASE)
 _OF_SCALE = re.compile(r"\s*(?:/|out\s+of|of)\s*[0-9]")
 _ASIDE = re.compile(r"\(\s*not\b[^)\n]*\)", re.IGNORECASE)
-_TURNED = re.compile(r"\b(?:wait|actually|on reflection|scratch that|guess|not sure|unsure|or not)\b", re.IGNORECASE)
+_TURNED = re.compile(
+    r"\b(?:wait|actually|on reflection|(?:on )?second thoughts?|scratch that|guess|not sure|unsure|or not)\b",
+    re.IGNORECASE,
+)
 _SENTENCE_END = re.compile(r"[.!?;](?=\s)|\n")
 _GIVEN = re.compile(
     r"\b(?:scor(?:e|es|ed|ing)|rat(?:e|es|ed|ing)|grad(?:e|es|ed|ing)|giv(?:e|es|ing)|deserv\w*|award\w*|assign\w*|"

@@ -100,15 +100,24 @@ def parse_choice(reply: str | None, choices: Sequence[str], *, truncated: bool =
     text, reason = said(reply, truncated=truncated)
     if reason:
         return ChoiceReply(None, reason)
-    objects, is_json = json_objects(text)
+    objects, is_json, rest = json_objects(text)
     if is_json:
-        return _json_choice(objects, choices)
+        found = _json_choice(objects, choices)
+        # A verdict that is taken back behind the JSON is two verdicts; words that leave it open do not take it back.
+        others = {*_spoken_choices(rest, choices)[0]} - {None, "", found.choice}
+        taken_back = found.choice is not None and (others or turns_round(unquoted(rest)))
+        return ChoiceReply(None, AMBIGUOUS) if taken_back else found
+    return _only(*_spoken_choices(text, choices))
+
+
+def _spoken_choices(text: str, choices: Sequence[str]) -> tuple[list[str | None], str]:
+    """Return the choices that a text names by markers, else by its sentences, and by which of them."""
     spoken = unquoted(text, said_after=_MARKER)
     marked = [_leading(part, choices) for part in _marked_parts(spoken)]
     readings = [reading for reading in marked if reading is not None]
     if readings:
-        return _only(readings, "marker")
-    return _only([reading for part in _SENTENCE.split(spoken) for reading in _asserted(part, choices)], "text")
+        return [*readings], "marker"
+    return [reading for part in _SENTENCE.split(spoken) for reading in _asserted(part, choices)], "text"
 
 
 def parse_score(reply: str | None, *, truncated: bool = False) -> ScoreReply:
@@ -131,18 +140,25 @@ def parse_score(reply: str | None, *, truncated: bool = False) -> ScoreReply:
     text, reason = said(reply, truncated=truncated)
     if reason:
         return ScoreReply(None, reason)
-    objects, is_json = json_objects(text)
+    objects, is_json, rest = json_objects(text)
     if is_json:
-        return _json_score(objects)
+        found, (_, others) = _json_score(objects), _marked_scores(unquoted(rest, said_after=_MARKER))
+        again = _only_score(others, "marker", truncated=False) if others else found
+        return ScoreReply(None, AMBIGUOUS) if found.score is not None and again.score != found.score else found
     spoken = unquoted(text, said_after=_MARKER)
-    parts = _marked_parts(spoken)
-    marked = [match for part in parts if (match := _SCORE.match(_WRAPPED.sub(r"\1\2\3", part))) is not None]
+    parts, marked = _marked_scores(spoken)
     if marked:
         return _only_score(marked[-1:] if _last_is_final(spoken) else marked, "marker", truncated=truncated)
     if parts:
         return ScoreReply(None, "no score given")
     given = [match for match in _SCORE.finditer(spoken) if is_given(spoken, *match.span())]
     return _only_score(given, "text", truncated=truncated)
+
+
+def _marked_scores(spoken: str) -> tuple[list[str], list[re.Match[str]]]:
+    """Return what follows each marker, and the numbers that stand right there."""
+    parts = _marked_parts(spoken)
+    return parts, [found for part in parts if (found := _SCORE.match(_WRAPPED.sub(r"\1\2\3", part))) is not None]
 
 
 def _json_choice(objects: Sequence[dict[str, Any]], choices: Sequence[str]) -> ChoiceReply:

@@ -91,12 +91,12 @@ def unquoted(text: str, *, said_after: re.Pattern[str] | None = None) -> str:
     return plain[1:-1].strip() if _QUOTED.fullmatch(plain) else _QUOTED.sub(without, plain).strip()
 
 
-def json_objects(text: str) -> tuple[list[dict[str, Any]], bool]:
-    """Return the JSON objects of a text, outermost only, and whether it looks like JSON at all.
+def json_objects(text: str) -> tuple[list[dict[str, Any]], bool, str]:
+    """Return the JSON objects of a text, outermost only, whether it looks like JSON at all, and what follows the last.
 
     An object that is broken, or has a key twice with different values, is left out, but still makes it JSON.
     """
-    body, found, is_json = _FENCE.sub(" ", text), [], False
+    body, found, is_json, last = _FENCE.sub(" ", text), [], False, 0
     decoder = json.JSONDecoder(object_pairs_hook=_without_contradiction)
     start = body.find("{")
     while start >= 0:
@@ -107,9 +107,9 @@ def json_objects(text: str) -> tuple[list[dict[str, Any]], bool]:
             start = body.find("{", start + 1)
             continue
         found.append({str(key).casefold().replace(" ", "_"): item for key, item in value.items()})
-        is_json = True
+        is_json, last = True, end
         start = body.find("{", end)
-    return found, is_json
+    return found, is_json, body[last:]
 
 
 def _without_contradiction(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -33,6 +33,9 @@ YES_NO = ("yes", "no")
         '{"verdict": "correct"} {"verdict": "incorrect"}',
         '{"verdict": ["correct", "incorrect"]}',
         '{"verdict": "corr',
+        '{"verdict": "correct"}\nOn second thought the verdict is incorrect.',
+        '{"verdict": "correct"} Final verdict: incorrect',
+        '```json\n{"verdict": "correct"}\n```\nIt is not correct.',
         "I'm sorry, but I can't help with that. Correct",
     ],
 )
@@ -214,3 +217,24 @@ def test_a_number_that_counts_something_else_is_no_score(reply):
 def test_a_number_that_stands_alone_or_is_given_is_the_score(reply):
     """A number that is a whole line, or that the judge gives, is read."""
     assert 0.8 == parse_score(reply).score
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        'Is it correct or incorrect? {"verdict": "correct"}',
+        '{"verdict": "correct"} The steps are right, and 12 is correct.',
+        '{"verdict": "correct"}\nHad 13 been written, it would be incorrect.',
+        '```json\n{"verdict": "correct"}\n```\nLet me know whether anything is incorrect.',
+    ],
+)
+def test_words_beside_a_verdict_leave_it(reply):
+    """What is asked before JSON, agrees with it, or is only supposed behind it does not take its verdict back."""
+    assert "correct" == parse_choice(reply, VERDICTS).choice
+
+
+def test_a_score_that_is_corrected_is_missing():
+    """Two scores of which the second is marked are a contradiction; an explanation with numbers is none."""
+    assert parse_score('{"score": 0.2} Correction. Score: 0.9').score is None
+    assert 0.2 == parse_score('{"score": 0.2} because 2 of the 10 steps hold. Score: 0.2').score
+    assert 0.2 == parse_score('{"score": 0.2} because 2 of the 10 steps hold').score
