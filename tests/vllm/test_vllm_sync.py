@@ -27,14 +27,14 @@ def test_synced_weights_are_the_new_and_not_the_old(vllm_served):
     """After a sync the server's log-probabilities are those of the new weights to 1e-4, far from those before."""
     model, tokenizer = tied_model(seed=1)
     vllm_served.hold(model, tokenizer)
-    after = moved(model)
+    after, others = moved(model), set(vllm_served.root.iterdir())
     report = vllm_served.sync.sync(after, 900)
     assert report.gap_new < TOLERANCE
     assert report.gap_old > 50 * TOLERANCE
     assert report.gap_old == pytest.approx(report.change, rel=0.01)
     assert "tests:900" == vllm_served.client.weight_version
     assert not vllm_served.client.is_paused
-    assert not list(vllm_served.root.iterdir())
+    assert others == set(vllm_served.root.iterdir())
 
 
 def test_an_updates_small_step_is_seen(vllm_served):
