@@ -72,7 +72,8 @@ class FlowProgress:
         said, before = self._said.get(label, (now - _LINE_EVERY_S, done))
         if self._bar is None and (done == total or now - said >= _LINE_EVERY_S):
             self._said[label] = now, done
-            rate = f", {(done - before) / (now - said):.2f} a second" if done > before and now > said else ""
+            # What came all at once has no rate.
+            rate = f", {(done - before) / (now - said):.2f} a second" if done > before and now - said >= 1 else ""
             logger.info("%s: %d of %d%s", label, done, total, rate)
 
     def line(self, text: str) -> None:
