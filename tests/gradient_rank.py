@@ -1,4 +1,4 @@
-"""One process of the gradient comparison: `torchrun gradient_rank.py FOLDER`; rank 0 writes each whole gradient."""
+"""One process of the gradient comparison: `torchrun gradient_rank.py FOLDER no|bf16`; rank 0 writes whole gradients."""
 
 import os
 import sys
@@ -46,8 +46,8 @@ def batch_of(max_tokens=8):
     return build_batch(rollouts, advantages, pad_id=0, max_tokens=max_tokens, taught=taught)
 
 
-def gradients(num_processes=1):
-    """Return the whole gradient and the report of one step, by aggregation, in float64."""
+def gradients(num_processes=1, *, mixed_precision="no"):
+    """Return the whole gradient and the report of one step, by aggregation; float64 unless the pass is bfloat16."""
     found = {}
     for aggregation in AGGREGATIONS:
         torch.manual_seed(0)
@@ -61,9 +61,12 @@ def gradients(num_processes=1):
             max_position_embeddings=64,
             initializer_range=0.2,
         )
-        settings = UpdateSettings(aggregation=aggregation, micro_batch_tokens=16, entropy_coefficient=0.01)
+        settings = UpdateSettings(
+            aggregation=aggregation, micro_batch_tokens=16, entropy_coefficient=0.01, mixed_precision=mixed_precision
+        )
+        model = LlamaForCausalLM(config).eval()
         trainer = PolicyTrainer(
-            LlamaForCausalLM(config).double().eval(), settings, cpu=True, num_processes=num_processes
+            model.double() if mixed_precision == "no" else model, settings, cpu=True, num_processes=num_processes
         )
         taken = {}
         trainer.world.step = lambda *_, trainer=trainer, taken=taken, **__: _keep(trainer, taken)
@@ -78,7 +81,7 @@ def _keep(trainer, taken):
 
 
 if __name__ == "__main__":
-    for aggregation, (taken, report) in gradients(int(os.environ["WORLD_SIZE"])).items():
+    for aggregation, (taken, report) in gradients(int(os.environ["WORLD_SIZE"]), mixed_precision=sys.argv[2]).items():
         if os.environ["RANK"] == "0":
             numbers = {"loss": report.loss, "mismatch_mean": report.mismatch_mean, "entropy": report.entropy}
             facts = {name: torch.tensor([value], dtype=torch.float64) for name, value in numbers.items()}
