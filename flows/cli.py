@@ -17,7 +17,7 @@ import typer
 
 from flows import cli_start, judge_cli
 from flows.cli_manners import friendly as friendly
-from flows.cli_manners import manner, say, say_table, take_manner
+from flows.cli_manners import manner, say, say_object, say_result, say_table, take_manner
 from rangeline.config import PipelineConfig
 from rangeline.errors import ConfigError
 from rangeline.full_disk import FullDiskTold
@@ -63,9 +63,10 @@ QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Only warnings 
 def options(
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="More log lines, and those of the tools")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="JSON objects on standard output, one a line")] = False,
+    quiet: QuietOption = False,
 ) -> None:
     """Take the options that stand before a command."""
-    take_manner(verbose=verbose, as_json=as_json)
+    take_manner(verbose=verbose, as_json=as_json, quiet=quiet)
 
 
 def prepare_environment(root: Path) -> None:
@@ -83,7 +84,7 @@ def open_console(*, quiet: bool) -> None:
 
     logger = logging.getLogger("rangeline")
     logger.handlers[:] = [RichHandler(console=console, show_path=False, show_level=False, markup=False)]
-    logger.setLevel(logging.WARNING if quiet else logging.DEBUG if manner().verbose else logging.INFO)
+    logger.setLevel(logging.WARNING if quiet or manner().quiet else logging.DEBUG if manner().verbose else logging.INFO)
     logger.propagate = False
 
 
@@ -178,7 +179,10 @@ def prepare(
         from flows.prepare_data import prepare as flow
 
         counts = flow(PrepareRequest(workspace=str(place.root), force=force))
-        say_table([(name, f"{count} prompts") for name, count in counts.items()])
+        if manner().as_json:
+            say_object({"prompts": counts})
+        else:
+            say_table([(name, f"{count} prompts") for name, count in counts.items()])
 
     in_workspace(work, workspace, config=config, assignments=assignments, quiet=quiet, debug=debug)
 
@@ -263,7 +267,10 @@ def train(  # noqa: PLR0913 - one argument an option
         from flows.train_policy import train as flow
 
         result = flow(request_of(str(place.root), settings, run))
-        say_table([(name, str(value)) for name, value in result.items()])
+        if manner().as_json:
+            say_object(result)
+        else:
+            say_table([(name, str(value)) for name, value in result.items()])
 
     in_workspace(work, workspace, config=config, assignments=assignments, quiet=quiet, debug=debug)
 
@@ -307,6 +314,9 @@ def evaluate(  # noqa: PLR0913 - one argument an option
             raise ConfigError(msg)
         asked = EvaluateRequest(workspace=str(place.root), policies=names or ("warmup",), evaluate=settings.evaluate)
         for name, result in flow(asked)["results"].items():
+            if manner().as_json:
+                say_object({"policy": name, "folder": result.folder, "domains": result.metrics})
+                continue
             say(f"{name}: {result.folder}")
             say_table([(domain, _accuracy(values)) for domain, values in result.metrics.items()])
 
@@ -357,6 +367,9 @@ def reward_quality(
 
         names = tuple(name.strip() for name in sources.split(",") if name.strip())
         result = measure_reward_quality.fn(str(place.root), settings, policy, names)
+        if manner().as_json:
+            say_object(result)
+            return
         say(f"{'suite':<20} {'source':<24} {'AUC':>6} {'right':>6} {'wrong':>6} {'missing':>8} length entropy")
         for row in result.rows:
             numbers = (row["auc"], row["length_correlation"], row["entropy_correlation"])
@@ -412,7 +425,10 @@ def compare(  # noqa: PLR0913 - one argument an option
         if rewards:
             say(page.with_name("table.md").read_text(encoding="utf-8"))
         say("\n".join(results["findings"]))
-        say_table([("page", str(page)), ("table", str(page.with_name("table.md")))])
+        if manner().as_json:
+            say_object({**results, "table": page.with_name("table.json")})
+        else:
+            say_table([("page", str(page)), ("table", str(page.with_name("table.md")))])
         if failures := results["failures"]:
             typer.secho(f"{len(failures)} failed: {'; '.join(sorted(failures))}", err=True)
             if rewards != "all":  # of all sources, those that suit the data are asked for
@@ -434,7 +450,8 @@ def nightly(
         from flows.run_nightly import NightlyRequest
         from flows.run_nightly import nightly as flow
 
-        say(str(flow(NightlyRequest(workspace=str(place.root), inbox=inbox))))
+        outcome = str(flow(NightlyRequest(workspace=str(place.root), inbox=inbox)))
+        say_result({"outcome": outcome}, outcome)
 
     in_workspace(work, workspace, quiet=quiet, debug=debug)
 
@@ -495,8 +512,8 @@ def deploy(debug: DebugOption = False) -> None:
         prepare_environment(Path())
         from tasks.automations import deploy_all
 
-        for line in deploy_all(PROJECT_HOME):
-            say(line)
+        lines = deploy_all(PROJECT_HOME)
+        say_result({"deployed": lines}, "\n".join(lines))
 
 
 @app.command()

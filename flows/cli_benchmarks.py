@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from flows.cli_manners import say
+from flows.cli_manners import manner, say, say_object
 from rangeline.errors import ConfigError
 
 
@@ -45,6 +45,13 @@ def evaluate_on_benchmarks(root: Path, policies: tuple[str, ...], asked: Mapping
         msg = f"'{name}' is not valid: {first['msg']}; got {first['input']!r:.80}. Correct the option."
         raise ConfigError(msg) from error
     outcome = benchmark(request)
+    if manner().as_json:
+        for result in outcome["results"]:
+            for name, item in result.results.items():
+                found = {"policy": result.label, "benchmark": name, "folder": item.folder, "metrics": item.metrics}
+                say_object(found)
+        say_object({"table": outcome["table"], "paired": outcome["paired"]})
+        return
     say(outcome["table"].read_text(encoding="utf-8"))
     for result in outcome["results"]:
         for name, item in result.results.items():
@@ -61,6 +68,9 @@ def evaluate_on_benchmarks(root: Path, policies: tuple[str, ...], asked: Mapping
 
 def say_rescored(found: Any) -> None:
     """Print what the present checkers read otherwise."""
+    if manner().as_json:
+        say_object(found)
+        return
     for change in found.changes:
         fields = {name: pair for name, pair in change.items() if name not in ("prompt_id", "sample")}
         told = ", ".join(f"{name} {was!r:.60} -> {now!r:.60}" for name, (was, now) in fields.items())

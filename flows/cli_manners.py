@@ -1,11 +1,13 @@
 """How every command speaks: options before the command, lines for people, lines for programs."""
 
 import json
+import math
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, is_dataclass
+from numbers import Integral, Real
 
 import typer
 
@@ -20,6 +22,8 @@ class Manner:
     """Log lines of the project's own details, and warnings of the tools."""
     as_json: bool = False
     """Standard output holds JSON objects, one a line, and nothing else."""
+    quiet: bool = False
+    """Only warnings and results."""
 
 
 _MANNER: ContextVar[Manner] = ContextVar("manner", default=Manner())  # noqa: B039 - frozen
@@ -31,9 +35,9 @@ def manner() -> Manner:
     return _MANNER.get()
 
 
-def take_manner(*, verbose: bool, as_json: bool) -> None:
+def take_manner(*, verbose: bool, as_json: bool, quiet: bool = False) -> None:
     """Keep how to speak for the command, and let the tools speak too where it is verbose."""
-    _MANNER.set(Manner(verbose=verbose, as_json=as_json))
+    _MANNER.set(Manner(verbose=verbose, as_json=as_json, quiet=quiet))
     if verbose:
         for name, level in (("MLFLOW_LOGGING_LEVEL", "INFO"), ("PREFECT_LOGGING_LEVEL", "INFO")):
             os.environ.setdefault(name, level)
@@ -56,8 +60,33 @@ def say_table(rows: Sequence[tuple[str, str]]) -> None:
 
 
 def say_object(value: object) -> None:
-    """Print one JSON object, on one line."""
-    typer.echo(json.dumps(value, ensure_ascii=False, allow_nan=False))
+    """Print one JSON object, on one line; a number that is not known is null."""
+    typer.echo(json.dumps(_plain(value), ensure_ascii=False, allow_nan=False))
+
+
+def say_result(value: object, text: str) -> None:
+    """Print a result: its lines where a person reads, one JSON object where a program does."""
+    if manner().as_json:
+        say_object(value)
+    else:
+        typer.echo(text)
+
+
+def _plain(value: object) -> object:
+    """Return records as mappings, paths as texts, and numbers that are not finite as None."""
+    if is_dataclass(value) and not isinstance(value, type):
+        value = asdict(value)
+    if isinstance(value, Mapping):
+        return {str(name): _plain(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if value is None or isinstance(value, bool | str):
+        return value
+    if isinstance(value, Integral):
+        return int(value)
+    if isinstance(value, Real):
+        return float(value) if math.isfinite(value) else None
+    return str(value)
 
 
 @contextmanager
@@ -73,5 +102,5 @@ def friendly(*, debug: bool) -> Iterator[None]:
         typer.secho(f"{name} is explained in docs/errors.md; --debug shows the traceback", dim=True, err=True)
         raise typer.Exit(error.exit_code) from error
     except KeyboardInterrupt as error:
-        typer.secho("interrupted: the same command goes on from the last complete iteration", err=True)
+        typer.secho("interrupted: what was complete is kept, and the same command goes on from there", err=True)
         raise typer.Exit(130) from error

@@ -6,8 +6,7 @@ import time
 from pathlib import Path
 from types import FrameType
 
-import typer
-
+from flows.cli_manners import manner, say, say_object
 from rangeline.errors import ConfigError
 from tasks.serving import PARTS, ServePlan, serving
 
@@ -38,21 +37,24 @@ def serve_parts(root: Path, project: Path, page: str | None, port: int | None, m
         parts=parts,
     )
     if named := os.environ.get("PREFECT_API_URL"):
-        typer.echo(f"PREFECT_API_URL names {named}; what is served here is another server, with a worker of its own.")
+        say(f"PREFECT_API_URL names {named}; what is served here is another server, with a worker of its own.")
     for number in _SIGNALS:
         signal.signal(number, _end)
     # A shell that starts it in the background leaves Ctrl-C's signal ignored.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
-        with serving(plan, typer.echo) as family:
-            typer.echo(_closing(plan))
+        with serving(plan, say) as family:
+            if manner().as_json:
+                pages = {"prefect": plan.page, "mlflow": plan.mlflow}
+                say_object({name: url for name, url in pages.items() if name in plan.parts})
+            say(_closing(plan))
             while True:
                 family.check()
                 time.sleep(_LOOK_EVERY_S)
     except KeyboardInterrupt:
-        typer.echo(f"\n{_END}")
+        say(f"\n{_END}")
     except SystemExit:
-        typer.echo(_END)
+        say(_END)
         raise
 
 

@@ -80,8 +80,17 @@ def init(  # noqa: PLR0913 - one argument an option
             prompt_field=prompt_field,
             reference_field=reference_field,
         )
-        counts = create_workspace(folder, data, wanted)
-        say_table([(f"pool {name}", f"{count} prompts") for name, count in counts.items()])
+        made = create_workspace(folder, data, wanted)
+        if manner().as_json:
+            say_object({"workspace": str(folder), **asdict(made)})
+            return
+        rows = [(f"pool {name}", f"{count} prompts") for name, count in made.prompts.items()]
+        if made.left_out:
+            rows.append(("in no pool", f"{made.left_out} prompts; 'rangeline prepare' says why"))
+        rows += [("alpha", f"{made.alpha:g}"), ("iterations", str(made.iterations))]
+        say_table(rows)
+        for limit in made.limits:
+            typer.echo(f"  limit: {limit}")
         say_table(
             [
                 ("settings", str(folder / "params.yaml")),

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import typer
 
+from flows.cli_manners import manner, say, say_object
 from rangeline.errors import ConfigError
 from tasks.vllm import start_server
 
@@ -24,8 +25,10 @@ def serve_vllm(workspace: Path, model: Path | None, *, port: int, sync_root: Pat
     log = workspace.resolve() / ".rangeline" / "vllm.log"
     typer.echo(f"starting vLLM on {folder} (log: {log})", err=True)
     with start_server(folder, root, log=log, port=port, lora=lora) as server:
-        typer.echo(f"vLLM serves {folder} at {server.url}; new weights are loaded from below {root}")
-        typer.echo(f"  train with it   rangeline train --engine vllm --set rollout.url={server.url}")
+        if manner().as_json:
+            say_object({"vllm": server.url, "model": folder, "sync_root": root})
+        say(f"vLLM serves {folder} at {server.url}; new weights are loaded from below {root}")
+        say(f"  train with it   rangeline train --engine vllm --set rollout.url={server.url}")
         status = server.wait()
     if status > 0:
         raise typer.Exit(6)

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from flows.cli_manners import say
+from flows.cli_manners import manner, say, say_object, say_result
 
 app = typer.Typer(no_args_is_help=True, help="Try a rubric, and measure how reliable the judge is.")
 
@@ -35,6 +35,9 @@ def report(
 
         open_console(quiet=True)
         result = report_reliability(workspace, assignments or [], rows)
+        if manner().as_json:
+            say_object({"folder": result.folder, "report": result.report})
+            return
         say(result.page)
         say(f"written to {result.folder}: report.json, report.md, report.html")
 
@@ -53,8 +56,8 @@ def try_rubric(
 
     with friendly(debug=debug):
         prepare_environment(workspace)
-        from tasks.judging import try_on_rows
+        from tasks.judging import trial_lines, try_on_rows
 
         open_console(quiet=True)
-        for line in try_on_rows(workspace, assignments or [], rubric, file, rows):
-            say(line)
+        trial = try_on_rows(workspace, assignments or [], rubric, file, rows)
+        say_result(trial, "\n".join(trial_lines(trial)))

@@ -1,5 +1,7 @@
 """Data tasks: run versioned stages through DVC, check the pools, record them."""
 
+import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -7,7 +9,8 @@ from typing import Any
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
-from rangeline.errors import BadInputError, PoolError, ToolError
+from rangeline import errors
+from rangeline.errors import BadInputError, PoolError, RangelineError, ToolError
 from rangeline.lineage import MANIFEST_NAME, read_manifest
 from rangeline.stages.data import pool_counts, pool_table
 from rangeline.stages.workspace import Workspace, data_remote, open_workspace, require_named_settings
@@ -17,7 +20,7 @@ from tasks.reporting import flow_progress, logger, show_table
 from tasks.tracking import Tracker
 from tasks.versioning import ensure_repository, locked_stages, push, reproduce, status
 
-_STAGE_ERROR = "error: "
+_STAGE_ERROR = re.compile(r"error: (\w+): (.*)")
 
 
 @task(name="reproduce stages", cache_policy=NO_CACHE)
@@ -26,8 +29,8 @@ def reproduce_stages(workspace: str, stages: Sequence[str], *, force: bool = Fal
 
     Raises
     ------
-    BadInputError
-        What the stage said of its input.
+    RangelineError
+        What the stage said, as the class that it was.
     ToolError
         When DVC itself fails.
     """
@@ -45,10 +48,18 @@ def reproduce_stages(workspace: str, stages: Sequence[str], *, force: bool = Fal
             reproduce(root, stages, on_line=take, force=force, alone=alone)
         except ToolError as error:
             for line in reversed(said):
-                if line.startswith(_STAGE_ERROR):
-                    raise BadInputError(line.removeprefix(_STAGE_ERROR)) from error
+                if found := _STAGE_ERROR.match(line):
+                    raise _named_error(*found.groups()) from error
             raise
     push(root, stages)
+
+
+def _named_error(name: str, message: str) -> RangelineError:
+    """Return what a stage's process said as the error it was, so that it keeps its exit code and its explanation."""
+    kind = getattr(errors, name, None)
+    if isinstance(kind, type) and issubclass(kind, RangelineError) and "__init__" not in vars(kind):
+        return kind(message)
+    return BadInputError(message)
 
 
 @task(name="check pools", cache_policy=NO_CACHE)
@@ -68,6 +79,13 @@ def require_sound_pools(workspace: str) -> dict[str, int]:
     if not outcome.success:
         msg = f"Pools must meet every expectation; failed: {'; '.join(outcome.failed)} ({outcome.result_path})."
         raise PoolError(msg)
+    for path in (place.prompts / "rejected.json", place.pools / "excluded.json"):
+        if left_out := json.loads(path.read_text(encoding="utf-8")):
+            first = left_out[0]
+            logger.warning(
+                "%d prompts are in no pool, such as %s: %s; all of them: %s",
+                *(len(left_out), first["prompt_id"], first["reason"], path),
+            )
     return counts
 
 

@@ -3,10 +3,14 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from rangeline.config import PipelineConfig, build_config, merge, parse_assignment, read_settings
 from rangeline.stages.workspace import Workspace
 from tasks.reporting import flow_progress
+
+if TYPE_CHECKING:
+    from rangeline.stages.judge_trial import Trial  # which imports torch
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,6 +19,8 @@ class Reliability:
 
     page: str
     folder: str
+    report: Any
+    """Numbers of the page."""
 
 
 def _opened(root: Path, assignments: Sequence[str]) -> tuple[Workspace, PipelineConfig]:
@@ -34,16 +40,21 @@ def report_reliability(root: Path, assignments: Sequence[str], rows: int) -> Rel
     workspace, config = _opened(root, assignments)
     with flow_progress("judge report") as progress:
         result = report_judge(workspace, config, progress, rows=rows)
-    return Reliability(markdown_page(result.report), str(result.folder))
+    return Reliability(markdown_page(result.report), str(result.folder), result.report)
 
 
-def try_on_rows(root: Path, assignments: Sequence[str], rubric: Path, file: Path, rows: int) -> list[str]:
-    """Judge a few rows; return lines for a person."""
-    from rangeline.evaluation.report_text import visible
+def try_on_rows(root: Path, assignments: Sequence[str], rubric: Path, file: Path, rows: int) -> "Trial":
+    """Judge a few rows of a file by a rubric."""
     from rangeline.stages.judge_trial import try_rubric
 
     workspace, config = _opened(root, assignments)
-    trial = try_rubric(workspace, config, rubric, file, rows=rows)
+    return try_rubric(workspace, config, rubric, file, rows=rows)
+
+
+def trial_lines(trial: "Trial") -> list[str]:
+    """Return what came out, in lines for a person."""
+    from rangeline.evaluation.report_text import visible
+
     lines = []
     for row in trial.rows:
         lines.append(visible(" ".join(row.completion.split()))[:100] or "(empty)")

@@ -7,7 +7,7 @@ from prefect import task
 from prefect.cache_policies import NO_CACHE
 
 from rangeline.config import PipelineConfig
-from rangeline.conformal.intervals import require_calibration_rows
+from rangeline.conformal.intervals import require_calibration_prompts
 from rangeline.evaluation.comparison import PairedDifference
 from rangeline.lineage import MANIFEST_NAME, read_manifest
 from rangeline.stages.evaluation import EvaluationResult
@@ -67,7 +67,7 @@ def check_calibration(workspace: str, alpha: float) -> dict[str, Any]:
     """
     place, _ = open_workspace(workspace)
     facts = dict(read_manifest(place.calibration / MANIFEST_NAME).facts)
-    require_calibration_rows(int(facts["prompts"]), alpha)
+    require_calibration_prompts(int(facts["prompts"]), alpha)
     table = (place.calibration / "reliability.json").read_text(encoding="utf-8")
     listed = "\n".join(f"- {name}: {value}" for name, value in facts.items())
     show_markdown("calibration", f"## Calibration\n\n{listed}\n\n```json\n{table}\n```\n", "Scorer and calibration set")

@@ -33,7 +33,8 @@ from rangeline.rollout.selection import join_rollouts, take_rollouts
 from rangeline.seeds import stream
 from rangeline.stages.anchor_shards import load_anchors
 from rangeline.stages.anchors import anchors as make_anchors
-from rangeline.stages.calibration import JUDGED_POOLS, read_truth
+from rangeline.stages.calibration import read_truth
+from rangeline.stages.calibration_rollouts import JUDGED_POOLS
 from rangeline.stages.data import read_pool, write_prompts
 from rangeline.stages.judging import load_sampler, verify_rollouts
 from rangeline.stages.tables import read_rollouts, read_table

@@ -105,13 +105,13 @@ def minimum_calibration_rows(alpha: float) -> int:
     return max(1, math.ceil(1 / (alpha * (1 + _RELATIVE_TOLERANCE)) - 1))
 
 
-def require_calibration_rows(num_rows: int, alpha: float) -> None:
-    """Raise CalibrationError when so few rows can only give infinite cutoffs."""
+def require_calibration_prompts(num_prompts: int, alpha: float) -> None:
+    """Raise CalibrationError where so few prompts, of which each counts once, can only give infinite cutoffs."""
     needed = minimum_calibration_rows(alpha)
-    if num_rows < needed:
+    if num_prompts < needed:
         msg = (
-            f"'num_rows' must be at least {needed} for alpha={alpha}; got {num_rows}. "
-            f"Add {needed - num_rows} calibration rows, or raise alpha."
+            f"Calibration must have at least {needed} usable prompts for alpha={alpha}; got {num_prompts}. Add "
+            f"references to its pool, raise intervals.alpha, or sampling.max_tokens where rollouts are cut off."
         )
         raise CalibrationError(msg)
 

@@ -80,7 +80,7 @@ def main(arguments: Sequence[str]) -> int:
         workspace, config = open_workspace(Path.cwd())
         stages[arguments[0]](workspace, config, LineProgress())
     except RangelineError as error:
-        sys.stderr.write(f"error: {error}\n")
+        sys.stderr.write(f"error: {type(error).__name__}: {error}\n")
         return error.exit_code
     return 0
 

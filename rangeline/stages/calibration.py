@@ -3,7 +3,6 @@
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,28 +10,15 @@ import numpy as np
 
 from rangeline.config import CalibrateConfig, PipelineConfig
 from rangeline.conformal.adaptive import join_calibration
-from rangeline.conformal.intervals import CalibrationSet, require_calibration_rows
+from rangeline.conformal.intervals import CalibrationSet, require_calibration_prompts
 from rangeline.conformal.scorer import ResidualScale, StateScorer
 from rangeline.errors import CalibrationError
-from rangeline.judge.client import OptionRequest
-from rangeline.judge.columns import questions_of
 from rangeline.lineage import MANIFEST_NAME, atomic_write, write_json, write_manifest
 from rangeline.records import FloatArray, JudgmentTable, RolloutSet
 from rangeline.rewards.judge_interval import ScoreScale
-from rangeline.stages.data import read_pool
-from rangeline.stages.judge_gate import gate_judge
+from rangeline.stages.calibration_rollouts import JUDGED_POOLS, judge_pools, require_checkable, sample_pools
 from rangeline.stages.judge_records import keep_judge
-from rangeline.stages.judging import (
-    FrozenJudge,
-    Judge,
-    Verdicts,
-    encode_rows,
-    judge_all,
-    load_sampler,
-    open_judge,
-    plan_of,
-    verify_rollouts,
-)
+from rangeline.stages.judging import Verdicts, open_judge
 from rangeline.stages.progress import Progress
 from rangeline.stages.tables import (
     read_judgments,
@@ -42,8 +28,6 @@ from rangeline.stages.tables import (
     write_table,
 )
 from rangeline.stages.workspace import Workspace
-
-JUDGED_POOLS = ("source", "calibration")
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,37 +75,8 @@ def fresh_calibration(
     Ours. Rows of an earlier iteration came from a policy a little older than the one they calibrate.
     """
     parts = [calibration_rows(base.scorer, base.scale, judgments, truth) for judgments, truth in judged]
-    require_calibration_rows(len({prompt_id for part in parts for prompt_id in part.prompt_id_C}), alpha)
+    require_calibration_prompts(len({prompt_id for part in parts for prompt_id in part.prompt_id_C}), alpha)
     return replace(base, calibration=join_calibration(parts), is_fresh=True)
-
-
-def _sample_and_judge(
-    workspace: Workspace, config: PipelineConfig, judge: Judge, progress: Progress
-) -> tuple[dict[str, tuple[RolloutSet, JudgmentTable, Verdicts]], list[OptionRequest], dict[str, Any]]:
-    policy, engine = load_sampler(config, workspace.warmup / "policy")
-    result: dict[str, tuple[RolloutSet, JudgmentTable, Verdicts]] = {}
-    asked: list[OptionRequest] = []
-    flips: dict[str, Any] = {}
-    for pool in JUDGED_POOLS:
-        rows = read_pool(workspace, pool)
-        by_id = {row.prompt_id: row for row in rows}
-        rollouts = engine.generate(
-            encode_rows(rows, policy.tokenizer),
-            plan_of(config),
-            run_seed=config.seed,
-            iteration=0,
-            purpose=f"calibrate/{pool}",
-            progress=partial(progress, f"sample {pool}"),
-        )
-        verdicts = verify_rollouts(rollouts, by_id)
-        if isinstance(judge, FrozenJudge):
-            # Before the pools are judged, which may cost money.
-            shown = judge.shown(rollouts, by_id, verdicts)
-            flips = flips or gate_judge(judge, shown, config.judge.limits)
-            asked += questions_of(judge.rubric, shown)
-        judgments = judge_all(judge, rollouts, by_id, verdicts, progress, f"judge {pool}")
-        result[pool] = (rollouts, judgments, verdicts)
-    return result, asked, flips
 
 
 def fit_calibration(
@@ -215,7 +170,9 @@ def _reliability(calibration: CalibrationSet) -> list[dict[str, Any]]:
 def calibrate(workspace: Workspace, config: PipelineConfig, progress: Progress) -> None:
     """Roll out the warmed-up policy on source and calibration prompts, judge, fit, freeze; write `data/calibration`."""
     judge = open_judge(workspace, config.judge, trust_remote_code=config.policy.trust_remote_code)
-    judged, asked, flips = _sample_and_judge(workspace, config, judge, progress)
+    sampled = sample_pools(workspace, config, progress)
+    require_checkable(sampled["calibration"], config)
+    judged, asked, flips = judge_pools(sampled, judge, config, progress)
     judge_facts = {"model": config.judge.model, "rubric_sha256": judge.rubric.digest, "digest": judge.model_digest}
     pairs = {pool: (judgments, verdicts.truth_N) for pool, (_, judgments, verdicts) in judged.items()}
     result = fit_calibration(pairs["source"], pairs["calibration"], config.calibrate, config.seed)

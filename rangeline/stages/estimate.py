@@ -12,14 +12,12 @@ from pathlib import Path
 import torch
 
 from rangeline.config import PipelineConfig
-from rangeline.conformal.intervals import minimum_calibration_rows
 from rangeline.judge.coordinates import ChoiceCoordinate, ScoreCoordinate
 from rangeline.judge.rubric import Rubric, parse_rubric
-from rangeline.prompts.contract import read_rows
-from rangeline.prompts.pools import POOLS
 from rangeline.rollout.model_shape import ModelShape, read_shape
-from rangeline.stages.data import pool_counts
 from rangeline.stages.estimate_parts import checkpoint_bytes, measure_speed, memory_parts, work_parts
+from rangeline.stages.expected_pools import expected_pools
+from rangeline.stages.label_plan import label_limits, label_problems
 from rangeline.stages.machine_checks import available_memory
 from rangeline.stages.reward_plan import RewardPlan, plan_rewards
 from rangeline.stages.workspace import Workspace
@@ -27,8 +25,6 @@ from rangeline.stages.workspace import Workspace
 GIB = 2**30
 _LETTERS_A_TOKEN = 3
 """Fewer than most tokenizers reach on English, so that tokens are rather over- than underestimated."""
-_USUAL_PROMPT_LETTERS = 200
-"""Where no file shows how long the prompts are."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,44 +115,12 @@ def estimate_run(workspace: Workspace, config: PipelineConfig, *, speed: float |
         seconds={name: done / (reached * share) for name, (done, share) in work.items()},
         measured_iteration_s=newest_seconds(workspace),
         problems=(),
-        notes=_notes(workspace, config, prompt_tokens, policy),
+        notes=(
+            *_notes(workspace, config, prompt_tokens, policy),
+            *(label_limits(counts, config) if plan.needs_judge else ()),
+        ),
     )
     return _with_problems(result, config, policy, needs_judge=plan.needs_judge)
-
-
-def expected_pools(workspace: Workspace, config: PipelineConfig) -> tuple[dict[str, int], int]:
-    """Return the prompts of each pool, and the letters of the longest prompt that a file shows.
-
-    Made pools are counted. Before that, what generators, worlds and files hold is dealt out by the shares;
-    benchmarks, duplicates and refused references are not looked at.
-    """
-    labelled = unlabelled = letters = 0
-    reserved = dict.fromkeys(POOLS, 0)
-    for name in config.data.files:
-        for row in read_rows(workspace.root / name):
-            letters = max(letters, len(str(row.get("prompt", ""))))
-            if row.get("share", "train") in reserved:
-                reserved[str(row["share"])] += 1
-            elif row.get("reference") is None:
-                unlabelled += 1
-            else:
-                labelled += 1
-    letters = letters or _USUAL_PROMPT_LETTERS
-    if (workspace.pools / "manifest.json").is_file():
-        return dict(pool_counts(workspace)), letters
-    for item in config.data.generators:
-        if item.share != "train":
-            reserved[item.share] += item.size
-        elif item.labelled:
-            labelled += item.size
-        else:
-            unlabelled += item.size
-    if config.data.world is not None:
-        sizes = config.data.world.model_dump()
-        reserved = {name: count + int(sizes.get(name, 0)) for name, count in reserved.items()}
-    shares = {**config.split.labelled.model_dump(), **config.split.unlabelled.model_dump()}
-    of_kind = {name: labelled if name in config.split.labelled.model_dump() else unlabelled for name in shares}
-    return {name: reserved[name] + round(shares[name] * of_kind[name]) for name in POOLS}, letters
 
 
 def count_rollouts(config: PipelineConfig, plan: RewardPlan, counts: dict[str, int]) -> dict[str, int]:
@@ -234,7 +198,7 @@ def _notes(workspace: Workspace, config: PipelineConfig, prompt_tokens: int, pol
 
 
 def _with_problems(found: Estimate, config: PipelineConfig, policy: ModelShape, *, needs_judge: bool) -> Estimate:
-    needed, alpha = sum(found.memory_gib.values()), config.intervals.alpha
+    needed = sum(found.memory_gib.values())
     problems: list[str] = []
 
     def refuse(is_bad: bool, text: str) -> None:
@@ -255,12 +219,8 @@ def _with_problems(found: Estimate, config: PipelineConfig, policy: ModelShape, 
         f"sampling.max_tokens must be below the model's {policy.max_positions} positions; got "
         f"{config.sampling.max_tokens}. Lower it",
     )
-    least = minimum_calibration_rows(alpha)
-    refuse(
-        needs_judge and found.prompts["calibration"] < least,
-        f"the calibration pool must hold {least} prompts for alpha={alpha}; it has {found.prompts['calibration']}. Add "
-        "references, raise split.labelled.calibration, or raise intervals.alpha",
-    )
+    if needs_judge:
+        problems.extend(label_problems(found.prompts, config))
     if config.judge.client == "server":
         for name, cost in (("calls", found.judge_questions), ("tokens", found.tokens["judged"])):
             budget = getattr(config.judge.budget, name)

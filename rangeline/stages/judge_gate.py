@@ -89,8 +89,8 @@ def require_steady(name: str, kind: str, flips: Flips, limit: float) -> None:
     if is_unsteady(flips, limit):
         msg = (
             f"Verdicts of '{name}' must turn for at most a share of {limit:g} {_CAUSES[kind]}; got {flips.share:.3f} "
-            f"of {flips.num_pairs}. See 'rangeline judge report'; ask by log-probabilities, reword the rubric, or take "
-            "another judge."
+            f"of {flips.num_pairs}. Reword the question or leave its '{{options}}' out ('rangeline judge try' shows "
+            "verdicts), ask by log-probabilities, or take another judge."
         )
         raise JudgeUnreliableError(msg)
 

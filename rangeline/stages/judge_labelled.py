@@ -9,7 +9,8 @@ import numpy as np
 from rangeline.errors import CalibrationError
 from rangeline.lineage import MANIFEST_NAME
 from rangeline.records import FloatArray, JudgmentTable, RolloutSet
-from rangeline.stages.calibration import JUDGED_POOLS, read_truth
+from rangeline.stages.calibration import read_truth
+from rangeline.stages.calibration_rollouts import JUDGED_POOLS
 from rangeline.stages.data import read_pool
 from rangeline.stages.judging import FrozenJudge, judge_all, verify_rollouts
 from rangeline.stages.progress import Progress

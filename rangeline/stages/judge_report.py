@@ -20,7 +20,7 @@ from rangeline.judge.model_writer import WritingJudge
 from rangeline.judge.probes import Flips, order_flips, position_flips, repeat_flips
 from rangeline.judge_config import JudgeConfig
 from rangeline.lineage import MANIFEST_NAME, atomic_write, digest_json, write_json, write_manifest
-from rangeline.stages.calibration import JUDGED_POOLS
+from rangeline.stages.calibration_rollouts import JUDGED_POOLS
 from rangeline.stages.judge_clients import load_judge_model
 from rangeline.stages.judge_gate import flip_limit, gated_kinds, is_unsteady
 from rangeline.stages.judge_labelled import LabelledRollouts, labelled_rollouts, spread

@@ -1,8 +1,8 @@
 """Write a workspace for somebody's own data: commented settings, rubric, data folder, and what to do next.
 
-The settings are the project's own `params.yaml` with its comments; only what depends on the data is replaced. Shares
-and alpha follow from how many references there are, and the key of the split is the first of a fixed list under which
-every pool gets a prompt and calibration gets enough: it looks at prompt ids alone, never at answers.
+The settings are the project's own `params.yaml` with its comments; only what depends on the data is replaced. Shares,
+alpha and what broken overlap leads to follow from how many references there are (`label_plan`); the key of the split
+is one under which the pools come near their shares (`pool_key`).
 """
 
 import json
@@ -14,20 +14,20 @@ from typing import Any
 
 import yaml
 
-from rangeline.config import PipelineConfig, build_config, read_settings
-from rangeline.conformal.intervals import minimum_calibration_rows
-from rangeline.errors import ConfigError, DataContractError, PoolError
+from rangeline.config import build_config
+from rangeline.errors import ConfigError, DataContractError
 from rangeline.lineage import atomic_write
 from rangeline.prompts.contract import FIELDS, parse_rows, read_rows
-from rangeline.prompts.duplicates import near_duplicate_clusters
-from rangeline.prompts.pools import POOLS, split_pools
 from rangeline.records import PromptRow
+from rangeline.stages.label_plan import (
+    FEWEST_REFERENCES,
+    label_limits,
+    plan_labels,
+)
+from rangeline.stages.pool_key import choose_key, settings_after_split
 from rangeline.stages.workspace import PROJECT_HOME, Workspace
 from rangeline.suites.registry import get_suite
 
-_ENOUGH_TO_WARM_UP, _ENOUGH_FOR_A_TENTH, _FEWEST = 200, 20, 12
-"""References from which some are spared for the warm-up; from which alpha is 0.1; with which anything can be told."""
-_KEYS_TRIED = 200
 _IGNORED = (".prefect/", ".rangeline/", "runs/", "comparisons/", "models/", "mlruns/", "workspaces/")
 
 
@@ -48,13 +48,27 @@ class NewWorkspace:
     reference_field: str = "reference"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreatedWorkspace:
+    """What was made, and what it cannot promise."""
+
+    prompts: dict[str, int]
+    """By pool, as `rangeline prepare` will split them."""
+    left_out: int
+    """Prompts of no pool: near duplicates of prompts elsewhere, or words that an evaluation prompt shares."""
+    alpha: float
+    iterations: int
+    limits: tuple[str, ...]
+    """A sentence each."""
+
+
 def rubric_names() -> tuple[str, ...]:
     """Return the names of the rubrics to start from."""
     return tuple(sorted(path.stem for path in (PROJECT_HOME / "rubrics").glob("*.yaml")))
 
 
-def create_workspace(root: Path, data: Path | None, wanted: NewWorkspace) -> dict[str, int]:
-    """Write the workspace; return how many prompts each pool will get.
+def create_workspace(root: Path, data: Path | None, wanted: NewWorkspace) -> CreatedWorkspace:
+    """Write the workspace; return how many prompts each pool will get, and what so few labels cannot promise.
 
     Parameters
     ----------
@@ -64,11 +78,6 @@ def create_workspace(root: Path, data: Path | None, wanted: NewWorkspace) -> dic
         JSONL, CSV or Parquet of prompts; None writes a small example of sums, to be replaced.
     wanted
         Models, rubric, longest completion, and how the rows are read.
-
-    Returns
-    -------
-    dict
-        Prompts by pool, near duplicates kept together, as `rangeline prepare` will split them.
 
     Raises
     ------
@@ -92,10 +101,17 @@ def create_workspace(root: Path, data: Path | None, wanted: NewWorkspace) -> dic
     _require_both_kinds(rows, source)
     settings = settings_for(rows, wanted, Path(source).with_suffix(".jsonl").name)
     counts, key = choose_key(rows, settings, stem=workspace.root.name)
-    text = fill_settings((PROJECT_HOME / "params.yaml").read_text(encoding="utf-8"), {**settings, "split.key": key})
+    settings |= {"split.key": key, **settings_after_split(counts, settings["intervals.alpha"])}
+    text = fill_settings((PROJECT_HOME / "params.yaml").read_text(encoding="utf-8"), settings)
+    config = build_config(yaml.safe_load(text), source=str(workspace.params))
     _write(workspace, text, raw, wanted, Path(source).with_suffix(".jsonl").name)
-    build_config(read_settings(workspace.params), source=str(workspace.params))
-    return counts
+    return CreatedWorkspace(
+        prompts=counts,
+        left_out=len(rows) - sum(counts.values()),
+        alpha=config.intervals.alpha,
+        iterations=config.train.iterations,
+        limits=label_limits(counts, config),
+    )
 
 
 def example_rows() -> list[dict[str, Any]]:
@@ -139,10 +155,10 @@ def as_contract(raw: Sequence[Mapping[str, Any]], wanted: NewWorkspace, *, stem:
 
 def _require_both_kinds(rows: Sequence[PromptRow], source: str) -> None:
     labelled = sum(row.reference is not None for row in rows)
-    if labelled < _FEWEST:
+    if labelled < FEWEST_REFERENCES:
         msg = (
-            f"'{source}' must hold at least {_FEWEST} references; got {labelled} in {len(rows)} rows. Answer some "
-            "prompts yourself: they calibrate the judge and measure coverage."
+            f"'{source}' must hold at least {FEWEST_REFERENCES} references; got {labelled} in {len(rows)} rows. Answer "
+            "some prompts yourself: they calibrate the judge and measure coverage."
         )
         raise DataContractError(msg)
     if len(rows) - labelled < 2:
@@ -155,52 +171,18 @@ def _require_both_kinds(rows: Sequence[PromptRow], source: str) -> None:
 
 def settings_for(rows: Sequence[PromptRow], wanted: NewWorkspace, file: str) -> dict[str, Any]:
     """Return the settings that differ from the project's, by dotted name."""
-    labelled = sum(row.reference is not None for row in rows)
-    shares = {"warmup": 0.0, "source": 0.25, "calibration": 0.45, "audit": 0.15, "evaluation": 0.15}
-    if labelled >= _ENOUGH_TO_WARM_UP:
-        shares = {"warmup": 0.2, "source": 0.25, "calibration": 0.25, "audit": 0.15, "evaluation": 0.15}
+    plan = plan_labels(sum(row.reference is not None for row in rows))
     return {
         "data.generators": [],
         "data.files": [f"data/raw/{file}"],
-        "split.labelled": shares,
+        "split.labelled": plan.shares,
         "policy.model": wanted.policy,
         "judge.model": wanted.judge,
         "judge.rubric": f"rubrics/{wanted.rubric}.yaml",
         "sampling.max_tokens": wanted.max_tokens,
-        "warmup.epochs": 2 if shares["warmup"] else 0,
-        "intervals.alpha": 0.1 if labelled >= _ENOUGH_FOR_A_TENTH else 0.2,
+        "warmup.epochs": 2 if plan.warmup else 0,
+        "intervals.alpha": plan.alpha,
     }
-
-
-def choose_key(rows: Sequence[PromptRow], settings: Mapping[str, Any], *, stem: str) -> tuple[dict[str, int], str]:
-    """Return the pools' sizes and the first key under which all that a run needs have prompts enough.
-
-    Raises
-    ------
-    PoolError
-        When no key of the list gives every pool a prompt.
-    """
-    clusters = near_duplicate_clusters(rows, threshold=PipelineConfig().data.near_duplicate_threshold)
-    needed = dict.fromkeys(POOLS, 1) | {
-        "warmup": 1 if settings["warmup.epochs"] else 0,
-        "calibration": minimum_calibration_rows(settings["intervals.alpha"]),
-    }
-    for number in range(1, _KEYS_TRIED + 1):
-        key = stem if number == 1 else f"{stem}-{number}"
-        split = split_pools(
-            rows,
-            cluster_N=clusters,
-            labelled_shares=settings["split.labelled"],
-            unlabelled_shares={"policy": 0.8, "ratio": 0.2},
-            key=key,
-        )
-        if all(split.counts[name] >= least for name, least in needed.items()):
-            return dict(split.counts), key
-    msg = (
-        f"The prompts must fill every pool, calibration with {needed['calibration']}; got too few distinct ones among "
-        f"{len(rows)} ({len(set(clusters))} clusters of near duplicates). Add prompts, or references."
-    )
-    raise PoolError(msg)
 
 
 def fill_settings(text: str, values: Mapping[str, Any]) -> str:

@@ -10,7 +10,7 @@ from typing import Self
 
 from rangeline.config import PipelineConfig
 from rangeline.conformal.coverage import AlarmState
-from rangeline.conformal.intervals import require_calibration_rows
+from rangeline.conformal.intervals import require_calibration_prompts
 from rangeline.errors import CalibrationError, NoSignalError, NothingKeptError
 from rangeline.full_disk import FullDiskTold
 from rangeline.lineage import deferred_sync, sync_disks, write_json
@@ -85,7 +85,7 @@ class TrainingSession:
         if self.plan.needs_judge:
             self._calibration = load_calibration(workspace, config)
             # Rollouts of one prompt depend on each other: it is prompts that must be enough.
-            require_calibration_rows(len(set(self.calibration.calibration.prompt_id_C)), config.intervals.alpha)
+            require_calibration_prompts(len(set(self.calibration.calibration.prompt_id_C)), config.intervals.alpha)
             self.labelled = LabelledRows(
                 source=source_rows(workspace, self.calibration), calibration=self.calibration.calibration
             )

@@ -12,7 +12,10 @@ import httpx
 from rangeline.config import PipelineConfig
 from rangeline.errors import BadInputError
 from rangeline.judge.rubric import parse_rubric
+from rangeline.stages.expected_pools import expected_pools
+from rangeline.stages.label_plan import label_limits, label_problems
 from rangeline.stages.machine_checks import GIB, Finding, State
+from rangeline.stages.reward_plan import plan_rewards
 from rangeline.stages.workspace import Workspace, data_remote, model_cache, open_workspace, require_named_settings
 
 _SERVER_TIMEOUT_S = 3.0
@@ -43,6 +46,7 @@ def check_workspace(root: Path) -> list[Finding]:
         Finding(name="settings", state="ok", says=str(workspace.params)),
         check_rubric(workspace, config),
         *check_data(workspace, config),
+        *check_labels(workspace, config),
         check_model("policy", config.policy.model),
         *([check_model("judge", config.judge.model)] if config.judge.client == "model" else []),
         *check_key(config),
@@ -76,6 +80,25 @@ def check_data(workspace: Workspace, config: PipelineConfig) -> Iterator[Finding
     yield Finding(
         name="data", state="ok" if made else "note", says=says, fix="" if made else "Run 'rangeline prepare'."
     )
+
+
+def check_labels(workspace: Workspace, config: PipelineConfig) -> Iterator[Finding]:
+    """Give whether there are labels enough to calibrate on, and what so many cannot promise."""
+    made = (workspace.pools / "manifest.json").is_file()
+    from_benchmarks = bool(config.data.benchmarks) and not made  # unknown before they are read
+    absent = any(not (workspace.root / name).is_file() for name in config.data.files)
+    if from_benchmarks or absent or not plan_rewards(config).needs_judge:
+        return
+    try:
+        counts, _ = expected_pools(workspace, config)
+    except BadInputError as error:
+        yield Finding(name="labels", state="broken", says=str(error), fix="Correct data.files.")
+        return
+    for problem in label_problems(counts, config):
+        says, _, fix = problem.partition(". ")
+        yield Finding(name="labels", state="broken", says=says, fix=f"{fix}.")
+    for limit in label_limits(counts, config):
+        yield Finding(name="labels", state="note", says=limit, fix="Add references, or accept it.")
 
 
 def check_model(role: str, name: str) -> Finding:

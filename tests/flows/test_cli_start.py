@@ -2,9 +2,12 @@
 
 import json
 
+import numpy as np
 from typer.testing import CliRunner
 
 from flows.cli import app
+from flows.cli_lineage import emit
+from flows.cli_manners import say, say_result, take_manner
 
 
 def said(*arguments):
@@ -57,3 +60,51 @@ def test_mistyped_commands_and_options_are_suggested():
     """A name near a known one is answered with that one."""
     assert "Did you mean 'estimate'?" in said("estimte")[2]
     assert "--workspace" in said("doctor", "--workspac", ".")[2]
+
+
+def spoken(as_json, speak, capsys):
+    """Return what one way of speaking leaves on standard output and standard error."""
+    take_manner(verbose=False, as_json=as_json)
+    try:
+        speak()
+    finally:
+        take_manner(verbose=False, as_json=False)
+    return capsys.readouterr()
+
+
+def test_a_result_is_lines_or_one_object(capsys, tmp_path):
+    """A person gets the text, a program one JSON object, in which what is not known is null and never 0."""
+    value = {"folder": tmp_path, "mean": float("nan"), "counts": (np.int64(3), np.float64(0.5))}
+    assert "three\n" == spoken(False, lambda: say_result(value, "three"), capsys).out
+    out = spoken(True, lambda: say_result(value, "three"), capsys).out
+    assert {"folder": str(tmp_path), "mean": None, "counts": [3, 0.5]} == json.loads(out)
+    assert 1 == out.count("\n")
+
+
+def test_words_for_people_leave_a_programs_output_alone(capsys):
+    """With --json a line for people goes to standard error."""
+    said = spoken(True, lambda: say("hello"), capsys)
+    assert ("", "hello\n") == (said.out, said.err)
+
+
+def test_an_export_of_many_lines_is_one_object_a_line(capsys, tmp_path):
+    """With --json a document that is written over many lines becomes one, and events stay one a line."""
+    take_manner(verbose=False, as_json=True)
+    try:
+        emit('{\n "a": 1\n}\n', None)
+        emit('{"b": 2}\n{"c": 3}\n', None)
+        emit("text", tmp_path / "file")
+    finally:
+        take_manner(verbose=False, as_json=False)
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [{"a": 1}, {"b": 2}, {"c": 3}, {"file": str(tmp_path / "file")}] == lines
+    assert "text" == (tmp_path / "file").read_text()
+
+
+def test_init_gives_numbers_to_a_program(tmp_path, tiny_model_folder):
+    """Pools, what is in none, alpha and limits, in one object."""
+    code, out, err = said("--json", "init", tmp_path / "mine", "--model", tiny_model_folder, "--yes")
+    assert 0 == code, err
+    found = json.loads(out)
+    assert 90 == sum(found["prompts"].values()) + found["left_out"]
+    assert found["limits"]

@@ -8,7 +8,7 @@ import pytest
 from rangeline.conformal.intervals import (
     CalibrationSet,
     minimum_calibration_rows,
-    require_calibration_rows,
+    require_calibration_prompts,
     reward_intervals,
     weighted_cutoffs,
 )
@@ -90,10 +90,10 @@ def test_minimum_rows_by_hand():
 
 
 def test_too_few_rows_are_refused_with_the_number_needed():
-    """The message says how many rows alpha needs, and how many are lacking."""
-    require_calibration_rows(9, 0.1)
-    with pytest.raises(CalibrationError, match=r"at least 9 for alpha=0.1; got 8. Add 1 calibration rows"):
-        require_calibration_rows(8, 0.1)
+    """The message says how many prompts alpha needs, how many there are, and what to do."""
+    require_calibration_prompts(9, 0.1)
+    with pytest.raises(CalibrationError, match=r"at least 9 usable prompts for alpha=0.1; got 8. Add references"):
+        require_calibration_prompts(8, 0.1)
 
 
 def test_calibration_set_computes_its_scores():

@@ -6,8 +6,9 @@ from rangeline.config import PipelineConfig
 from rangeline.errors import ModelLoadError
 from rangeline.judge.rubric import parse_rubric
 from rangeline.rollout.model_shape import ModelShape, read_shape
-from rangeline.stages.estimate import count_rollouts, estimate_run, expected_pools, questions_of
+from rangeline.stages.estimate import count_rollouts, estimate_run, questions_of
 from rangeline.stages.estimate_parts import checkpoint_bytes, memory_parts
+from rangeline.stages.expected_pools import expected_pools
 from rangeline.stages.reward_plan import plan_rewards
 from rangeline.stages.workspace import Workspace, open_workspace
 

@@ -44,7 +44,7 @@ def test_folder_without_settings_exits_with_one_line(tmp_path):
     """A folder that is no workspace exits 2 with one line on standard error and no traceback."""
     result = _command(tmp_path, "ingest")
     assert (2, "", 1) == (result.returncode, result.stdout, len(result.stderr.splitlines()))
-    assert result.stderr.startswith("error: Settings file '")
+    assert result.stderr.startswith("error: ConfigError: Settings file '")
 
 
 @pytest.mark.parametrize(

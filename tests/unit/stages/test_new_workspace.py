@@ -43,15 +43,18 @@ def own(**over):
 
 
 def test_twenty_references_among_sixty_prompts_fill_every_pool(tmp_path):
-    """The counts told are those that preparing the data then makes, and calibration serves alpha."""
-    told = create_workspace(tmp_path / "mine", write(tmp_path / "own.jsonl", own_rows(20, 40)), own())
+    """The counts told are those that preparing the data then makes, and calibration has prompts to lose."""
+    made = create_workspace(tmp_path / "mine", write(tmp_path / "own.jsonl", own_rows(20, 40)), own())
     workspace, config = open_workspace(tmp_path / "mine")
     require_named_settings(workspace)
     ingest(workspace, config)
     split(workspace, config)
+    told = made.prompts
     assert told == counted(workspace)
-    assert minimum_calibration_rows(config.intervals.alpha) <= told["calibration"]
-    assert (0.1, 0, 99, "owner/policy", "owner/judge") == (
+    assert 60 == sum(told.values()) + made.left_out
+    assert 3 <= told["calibration"] - minimum_calibration_rows(config.intervals.alpha)
+    assert 3 <= min(told[name] for name in ("source", "audit", "evaluation"))
+    assert (0.2, 0, 99, "owner/policy", "owner/judge") == (
         config.intervals.alpha,
         config.warmup.epochs,
         config.sampling.max_tokens,
@@ -121,3 +124,22 @@ def test_a_setting_that_is_not_there_is_refused():
     """A name that the settings do not hold is no silent addition."""
     with pytest.raises(ConfigError, match=r"'a\.z' must stand in params"):
         fill_settings("a: {b: 1}\n", {"a.z": 1})
+
+
+def test_what_few_labels_cannot_promise_is_told(tmp_path):
+    """Twenty references: no verdict on coverage, a lucky or unlucky calibration set, hardly any accuracy to see."""
+    made = create_workspace(tmp_path / "mine", write(tmp_path / "own.jsonl", own_rows(20, 40)), own())
+    told = " ".join(made.limits)
+    for words in ("Coverage will have no verdict", "lucky or unlucky", "only very large changes"):
+        assert words in told
+    assert "the run stops" not in told
+
+
+def test_too_few_audits_widen_where_many_recalibrate(tmp_path):
+    """Broken overlap never leads to a calibration on audits that are too few for it."""
+    consequence = {}
+    for labelled in (20, 400):
+        root = tmp_path / str(labelled)
+        create_workspace(root, write(tmp_path / "own.jsonl", own_rows(labelled, 40)), own())
+        consequence[labelled] = open_workspace(root)[1].overlap.ess_share.consequence
+    assert {20: "widen", 400: "recalibrate"} == consequence

@@ -35,6 +35,18 @@ def test_a_folder_without_settings_is_told_of_init(tmp_path):
     assert "rangeline init" in first.fix
 
 
+def test_labels_too_few_for_alpha_are_broken_and_few_are_noted(fresh):
+    """A calibration pool that cannot serve alpha is found before anything is sampled; small pools are noted."""
+    assert "note" == states(fresh)["labels"]
+    params = fresh / "params.yaml"
+    params.write_text(params.read_text().replace("alpha: 0.2", "alpha: 0.01"))
+    first = next(item for item in check_workspace(fresh) if item.name == "labels")
+    assert ("broken", "the calibration pool must hold 99 prompts for alpha=0.01; it has 12") == (
+        first.state,
+        first.says,
+    )
+
+
 @pytest.mark.parametrize(
     ("old", "new", "name"),
     [
