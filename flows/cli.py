@@ -20,7 +20,7 @@ from flows.cli_manners import friendly as friendly
 from flows.cli_manners import manner, say, say_object, say_result, say_table, take_manner
 from rangeline.config import PipelineConfig
 from rangeline.errors import ConfigError
-from rangeline.full_disk import FullDiskTold
+from rangeline.full_disk import FullDiskTold, require_writable
 from rangeline.stages.workspace import PROJECT_HOME, Workspace, choose_workspace
 from tasks.processes import TELEMETRY_OFF
 from tasks.server import prefect_server
@@ -102,6 +102,8 @@ def in_workspace(
     with friendly(debug=debug):
         place, settings = choose_workspace(workspace, config_file=config, assignments=assignments or [])
         prepare_environment(workspace)
+        if flows:
+            require_writable(place.root)
         with prefect_server() if flows else nullcontext():
             open_console(quiet=quiet)  # imports prefect, which reads the server's address then
             if place.root != workspace.resolve():

@@ -1,6 +1,6 @@
 """Flow `nightly`: new data, calibration, a training run, evaluation, promotion through the gates, retention.
 
-1. A run that starts hours late is skipped: its night is over. So is one that finds another night at work.
+1. A run that starts hours late is skipped: its night is over. So is one that finds another night or a training at work.
 2. What arrived in the inbox or in DVC remotes is taken in; only new prompts are added and none changes its pool.
 3. `prepare`, `warmup`, `calibrate`: made again only where data, settings, policy, judge or rubric ask for it.
 4. `train` under the night's name, so that a retry resumes; then `report`. A night without news trains nothing.
@@ -129,7 +129,7 @@ def nightly(request: NightlyRequest = NightlyRequest()) -> str | State[str]:
         return skip(f"scheduled for {scheduled}, started {now}, more than {request.max_delay_hours:g} hours late")
     with hold_night(request.workspace) as holder:
         if holder is not None:
-            return skip(f"another night is at work: {holder}")
+            return skip(holder)
         with night_record(request.workspace, f"nightly-{now:%Y-%m-%d}") as record:
             do_night(request, record)
     return str(record["outcome"])

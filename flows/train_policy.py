@@ -1,7 +1,8 @@
 """Flow `train`: sample, judge, bound, hold the coverage gate, update; iteration after iteration.
 
 A killed run goes on from its last complete iteration when the same command is given again. Ctrl-C or SIGTERM asks it
-to stop after the iteration in hand; a second one ends it at once. When the gate closes,
+to stop after the iteration in hand; a second one ends it at once. One training at a time works in a workspace: another
+is refused with the holder named. When the gate closes,
 the iteration does not update the policy until `on_alarm` says what to do: continue and mark it, pause for a person,
 recalibrate on the audited rollouts, or stop. Overlap rules whose consequence is to recalibrate or to stop close the
 gate too, and are followed whatever `on_alarm` says, unless it stops the run first.
@@ -26,7 +27,7 @@ from tasks.calibration import (
     report_coverage,
     score_rewards,
 )
-from tasks.lineage import Session, needs_anchors, open_session, read_settings_of
+from tasks.lineage import Session, needs_anchors, open_session, read_settings_of, train_alone
 from tasks.policy import sample_rollouts, update_policy
 from tasks.records import end_tracking, record_iteration, register_policy, start_tracking, unrecorded
 from tasks.reporting import flow_progress, logger
@@ -38,6 +39,11 @@ _STOPPING = "stopping after the iteration in hand; a second signal stops at once
 @flow(name="train", description=__doc__)
 def train(request: TrainRequest = TrainRequest()) -> dict[str, str | int | bool]:
     """Train a policy; return the run's name, its last iteration, its registered version and whether coverage stood."""
+    with train_alone(request.workspace, request.run):
+        return _train(request)
+
+
+def _train(request: TrainRequest) -> dict[str, str | int | bool]:
     config = request.over(read_settings_of(request.workspace))
     if needs_anchors(config):
         make_anchors(request.workspace)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from rangeline.audit_tree import Finding
 from rangeline.lineage import digest_file
-from rangeline.provenance.kept import find_kept
+from rangeline.provenance.kept import find_kept, kept_digests
 from rangeline.provenance.ledger import Ledger, ledger_path
 
 
@@ -63,6 +63,18 @@ def _noted(root: Path, ledger: Ledger, name: str, sha256: str) -> Finding:
         return Finding(name, "ok", f"sha256 {sha256[:12]}")
     kept = "; the noted bytes are kept" if find_kept(root, sha256) else ""
     return Finding(name, "changed", f"sha256 differs from the noted {sha256[:12]}{kept}")
+
+
+def check_kept(root: Path) -> list[Finding]:
+    """Verify each kept file against the digest that is its name: what was replaced rests on it alone."""
+    found = []
+    for sha256, path in sorted(kept_digests(root).items()):
+        name = path.relative_to(root).as_posix()
+        actual = digest_file(path)
+        is_whole = actual == sha256
+        detail = f"sha256 {sha256[:12]}" if is_whole else f"kept as {sha256[:12]}, its sha256 is {actual[:12]}"
+        found.append(Finding(name, "ok" if is_whole else "changed", detail))
+    return found
 
 
 def check_numbers(root: Path, tracked: TrackedNumbers) -> Finding:

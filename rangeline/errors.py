@@ -27,6 +27,8 @@
     ├── NonFiniteError (RuntimeError)     a loss or a statistic is not a finite number
     ├── CheckpointError (RuntimeError)    a checkpoint is incomplete or does not match
     ├── LineageError (RuntimeError)       an artifact does not match its recorded hash
+    ├── BusyError (RuntimeError)          another process works at the same run or workspace
+    ├── NotWritableError (OSError)        a folder or file may not be written to
     ├── DiskFullError (OSError)           nothing more can be written; what is whole stays whole
     ├── StoppedError (RuntimeError)       a person or a scheduler asked the run to stop, and it did
     └── ToolError (RuntimeError)          an outside tool (dvc, a child process) failed
@@ -178,6 +180,18 @@ class ToolError(RangelineError, RuntimeError):
     """An outside tool failed; its own last lines are in the message."""
 
     exit_code = 6
+
+
+class BusyError(RangelineError, RuntimeError):
+    """Another process works at the same thing; wait until it has ended, or end it."""
+
+    exit_code = 2
+
+
+class NotWritableError(RangelineError, OSError):
+    """A folder or file may not be written to; give this user the right, or work elsewhere."""
+
+    exit_code = 2
 
 
 class DiskFullError(RangelineError, OSError):

@@ -1,4 +1,4 @@
-"""Tell a full disk from every other failure, whichever library met it first."""
+"""Tell a full disk, and a place that may not be written to, from every other failure, whichever library met it."""
 
 import errno
 import os
@@ -10,10 +10,15 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from rangeline.errors import DiskFullError, RangelineError
+from rangeline.errors import DiskFullError, NotWritableError, RangelineError
 
 _ERRNOS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 """No space, no quota, or a file longer than this process may write: to the writer they are one."""
+_REFUSALS = frozenset({errno.EROFS, errno.EACCES, errno.EPERM})
+"""A read-only file system, or no right to write."""
+_REFUSING = re.compile(
+    rf"os error (?:{'|'.join(map(str, sorted(_REFUSALS)))})\b|readonly database|Read-only file system"
+)
 # Libraries that write below Python say it in words: safetensors "(os error 28)", sqlite "disk is full".
 _WORDS = re.compile(rf"os error (?:{'|'.join(map(str, sorted(_ERRNOS)))})\b|disk is full|No space left|File too large")
 _NOTHING_KIB = 64
@@ -45,16 +50,47 @@ def is_full_disk(error: BaseException) -> bool:
     return any(_says_full(link) for link in chain_of(error))
 
 
+def require_writable(place: Path) -> None:
+    """Check that a folder can be written to, before anything is started.
+
+    Raises
+    ------
+    NotWritableError
+        When it cannot.
+    """
+    if not os.access(place, os.W_OK | os.X_OK):
+        msg = (
+            f"'{place}' must be a folder that this user may write to; got a read-only one. Give the user the right, or "
+            "copy the workspace to a place where it may."
+        )
+        raise NotWritableError(msg)
+
+
+def _refused(error: BaseException, place: Path) -> BaseException | None:
+    """Return the link that says that a file below a folder may not be written to."""
+    for link in chain_of(error):
+        if isinstance(link, OSError) and link.errno in _REFUSALS:
+            named = (str(name) for name in (link.filename, link.filename2) if name)
+            if any(Path(name).absolute().is_relative_to(place.absolute()) for name in named):
+                return link
+        elif _writes(link) and _REFUSING.search(str(link)):
+            return link
+    return None
+
+
+def _writes(link: BaseException) -> bool:
+    return isinstance(link, OSError | sqlite3.Error) or type(link).__module__.partition(".")[0] in _WRITERS
+
+
 def _says_full(link: BaseException) -> bool:
     if isinstance(link, DiskFullError) or (isinstance(link, OSError) and link.errno in _ERRNOS):
         return True
-    writes = isinstance(link, OSError | sqlite3.Error) or type(link).__module__.partition(".")[0] in _WRITERS
-    return writes and _WORDS.search(str(link)) is not None
+    return _writes(link) and _WORDS.search(str(link)) is not None
 
 
 @dataclass(frozen=True, slots=True)
 class FullDiskTold:
-    """A block whose failure for want of room becomes one error that says what was kept; other failures pass.
+    """A block whose failure to write becomes one error that says why, and what was kept; other failures pass.
 
     Use it as a context manager.
 
@@ -62,6 +98,8 @@ class FullDiskTold:
     ------
     DiskFullError
         When nothing more can be written.
+    NotWritableError
+        When a file below the place may not be written to.
     """
 
     place: Path
@@ -95,3 +133,10 @@ class FullDiskTold:
                 f"{self.remedy}"
             )
             raise DiskFullError(msg) from error
+        refused = None if isinstance(error, RangelineError) else _refused(error, self.place)
+        if refused is not None:
+            msg = (
+                f"'{self.place}' must be writable for {self.doing}; got '{refused}'. Give this user the right to write "
+                "there; what is whole stays whole, and the same command goes on."
+            )
+            raise NotWritableError(msg) from error

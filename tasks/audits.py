@@ -10,7 +10,7 @@ from prefect import task
 from prefect.cache_policies import NO_CACHE
 
 from rangeline.audit import Finding, Stores, audit, audit_folders, render_tree
-from rangeline.audit_records import TrackedNumbers, check_ledger, check_noted, check_numbers
+from rangeline.audit_records import TrackedNumbers, check_kept, check_ledger, check_noted, check_numbers
 from rangeline.errors import BadInputError, ConfigError, LineageError
 from rangeline.lineage import MANIFEST_NAME, digest_file, relative_path
 from rangeline.provenance.croissant import croissant_dataset
@@ -121,6 +121,7 @@ def _audit_one(root: Path, target: str) -> tuple[list[str], tuple[Finding, ...],
     beside = [
         *check_ledger(root, ledger),
         *check_noted(root, ledger, noted),
+        *check_kept(root),
         *_numbers(root, ledger, names),
         *(() if reference is None else _referred(root, reference)),
     ]
@@ -145,7 +146,7 @@ def _audit_all(root: Path, target: str) -> tuple[list[str], tuple[Finding, ...],
     ledger = read_ledger(root)
     stores = stores_of(root, ledger)
     lines: list[str] = []
-    findings: list[Finding] = [*check_ledger(root, ledger), *check_noted(root, ledger)]
+    findings: list[Finding] = [*check_ledger(root, ledger), *check_noted(root, ledger), *check_kept(root)]
     graph = build_graph(root, ledger)
     # A manifest that is not the one that was noted is named by that; what it says of others is not believed.
     whole = (stage for stage in graph.stages.values() if ledger.newest.get(stage.path, (stage.key,))[0] == stage.key)

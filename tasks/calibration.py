@@ -10,6 +10,7 @@ from prefect.cache_policies import NO_CACHE
 from rangeline.conformal.coverage import AlarmState
 from rangeline.records import CoverageReport, OverlapFinding
 from rangeline.stages.overlap import read_findings
+from rangeline.stages.quarantine import quarantined, read_silence
 from rangeline.stages.session import TrainingSession
 from rangeline.stages.tables import read_table
 from tasks.automations import tell_alarm
@@ -20,8 +21,18 @@ from tasks.validation import ExpectationOutcome
 
 @task(name="judge states", cache_policy=NO_CACHE, retries=1)
 def judge_states(session: TrainingSession, number: int) -> None:
-    """Map the iteration's rollouts to judgment states."""
+    """Map the iteration's rollouts to judgment states, and name the prompts on which the judge fails."""
     session.judge_states(number)
+    silence = read_silence(session.iteration(number).folder)
+    if silence:
+        held = quarantined(silence)
+        logger.warning(
+            "judge: no answer for any rollout of %d prompts, such as '%s'; their rewards are missing, and %d of them "
+            "are in quarantine: not asked about any more",
+            len(silence),
+            min(silence, key=lambda name: (name not in held, name)),
+            len(held),
+        )
 
 
 @task(name="bound rewards", cache_policy=NO_CACHE)

@@ -1,5 +1,7 @@
 """Lineage tasks: open sessions on a workspace, check its calibration, write the report page."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +11,7 @@ from prefect.cache_policies import NO_CACHE
 from rangeline.config import PipelineConfig
 from rangeline.conformal.intervals import require_calibration_prompts
 from rangeline.evaluation.comparison import PairedDifference
+from rangeline.holding import hold
 from rangeline.lineage import MANIFEST_NAME, read_manifest
 from rangeline.stages.evaluation import EvaluationResult
 from rangeline.stages.progress import Progress
@@ -19,7 +22,7 @@ from rangeline.stages.run import RunFolder, read_run
 from rangeline.stages.session import TrainingSession
 from rangeline.stages.workspace import open_workspace
 from tasks.audits import audit_target as audit_target
-from tasks.notes import flow_started, note
+from tasks.notes import flow_started, note, prefect_ids
 from tasks.records import referenced_checkpoints, tracked_as
 from tasks.reporting import logger, show_markdown
 from tasks.tracking import Tracker
@@ -33,6 +36,21 @@ _FAINT_AUC = 0.6
 def read_settings_of(workspace: str) -> PipelineConfig:
     """Read a workspace's settings."""
     return open_workspace(workspace)[1]
+
+
+@contextmanager
+def train_alone(workspace: str, run: str | None) -> Iterator[None]:
+    """Hold a workspace for one training while the block runs: its store, its caches and its machine serve one.
+
+    Raises
+    ------
+    BusyError
+        When another training is at work there.
+    """
+    place, _ = open_workspace(workspace)
+    about = {"run": run or "named by its settings", **prefect_ids()}
+    with hold(place.training_lock, f"Workspace '{place.root}'", about=about):
+        yield
 
 
 def open_session(workspace: str, config: PipelineConfig, run: str | None, progress: Progress) -> TrainingSession:

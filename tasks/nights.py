@@ -1,12 +1,10 @@
 """Night tasks: one night at a time, what arrived, whether calibration stands, who serves, and what was done and why."""
 
-import fcntl
 import json
 import os
-import platform
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,9 +14,10 @@ from prefect import task
 from prefect.cache_policies import NO_CACHE
 
 from rangeline.config import PipelineConfig
-from rangeline.errors import CheckpointError, PoolError
+from rangeline.errors import BusyError, CheckpointError, PoolError
 from rangeline.evaluation.comparison import PairedDifference
 from rangeline.evaluation.promotion import accuracy_gate
+from rangeline.holding import hold, holder_of
 from rangeline.lineage import MANIFEST_NAME, digest_file, read_manifest, write_json
 from rangeline.provenance.ledger import read_ledger
 from rangeline.stages.evaluation import EvaluationResult
@@ -40,33 +39,22 @@ _UNSCORED_MARGIN = 0.02
 
 @contextmanager
 def hold_night(workspace: str) -> Iterator[str | None]:
-    """Hold the night's lock of a workspace; give None, or who holds it, in words, where it is taken.
+    """Hold the night's lock of a workspace; give None, or who is at work there, in words: a night, or a training.
 
-    The lock is the operating system's: a killed holder lets go of it. Its file tells the holder and is never removed.
+    A training reads the pools that a night would make anew.
     """
-    path = Workspace(Path(workspace).resolve()).root / ".rangeline" / "night.lock"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("a+", encoding="utf-8") as handle:
+    place = Workspace(Path(workspace).resolve())
+    path = place.locks / "night.lock"
+    holder: str | None
+    with ExitStack() as stack:
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            handle.seek(0)
-            yield _holder(handle.read())
-            return
-        handle.truncate(0)
-        run = prefect_ids().get("flow_run_name", "no flow run")
-        json.dump({"pid": os.getpid(), "host": platform.node(), "since": utc_now(), "run": run}, handle)
-        handle.flush()
-        yield None
-        handle.truncate(0)
-
-
-def _holder(text: str) -> str:
-    try:
-        value = json.loads(text)
-        return f"{value['run']} (process {value['pid']} on {value['host']}, since {value['since']})"
-    except (ValueError, KeyError, TypeError):
-        return "a night that has not said its name yet"
+            stack.enter_context(hold(path, f"The night of '{place.root}'", about=prefect_ids()))
+        except BusyError:
+            holder = f"another night is at work: {holder_of(path) or 'one that has just ended'}"
+        else:
+            trainer = holder_of(place.training_lock)
+            holder = f"a training is at work: {trainer}" if trainer else None
+        yield holder
 
 
 @contextmanager

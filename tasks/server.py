@@ -3,10 +3,12 @@
 Prefect would start one by itself, but that one outlives a killed parent and keeps its port and database open.
 """
 
+import logging
 import os
 import socket
 import subprocess
 import sys
+import threading
 import time
 import urllib.error
 import urllib.request
@@ -21,36 +23,91 @@ LOOPBACK = ("127.0.0.1", "localhost")
 _START_S = 120.0
 _LOOK_EVERY_S = 0.2
 _STOP_S = 10.0
+_RESTARTS = 3
 
 
 @contextmanager
 def prefect_server() -> Iterator[str]:
     """Give the address of a Prefect API while the block runs: the configured one, else a server on loopback.
 
-    Must come before prefect is imported, since its settings are read then.
+    A server of our own that is killed meanwhile is started again at the same address: Prefect's client asks again for a
+    minute, so the flow goes on. Must come before prefect is imported, since its settings are read then.
 
     Raises
     ------
     ToolError
-        When the server does not answer in time, or ends.
+        When the server does not answer in time, or ends for good while the block runs.
     """
     if address := os.environ.get("PREFECT_API_URL"):
-        yield address
+        with _told_when_gone(address):
+            yield address
         return
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     address = f"http://127.0.0.1:{port}/api"
-    environ = {**os.environ, "PREFECT_UI_ENABLED": "0"}
-    command = [sys.executable, "-m", "tasks.server", str(port)]
-    # In a session of its own: Ctrl-C asks the command to stop, which needs its server until it has.
-    server = subprocess.Popen(command, stdin=subprocess.DEVNULL, env=environ, start_new_session=True)
+    own = _OwnServer(port)
     try:
-        _wait(server, address)
+        _wait(own.process, address)
+        own.watch()
         os.environ["PREFECT_API_URL"] = address
-        yield address
+        with _told_when_gone(address):
+            yield address
     finally:
         os.environ.pop("PREFECT_API_URL", None)
+        own.end()
+
+
+@contextmanager
+def _told_when_gone(address: str) -> Iterator[None]:
+    """Turn what Prefect's client says of a server that does not answer any more into one error of ours."""
+    import httpx
+
+    try:
+        yield
+    except httpx.TransportError as error:
+        msg = (
+            f"The Prefect server must answer as long as the command runs; got '{error}' ({address}). Start it again, "
+            "and give the same command: it goes on from what is complete."
+        )
+        raise ToolError(msg) from error
+
+
+class _OwnServer:
+    """A server process, and the thread that starts it again when somebody else ends it."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+        self._ending = threading.Event()
+        self.process = self._start()
+
+    def _start(self) -> "subprocess.Popen[bytes]":
+        # In a session of its own: Ctrl-C asks the command to stop, which needs its server until it has.
+        return subprocess.Popen(
+            [sys.executable, "-m", "tasks.server", str(self._port)],
+            stdin=subprocess.DEVNULL,
+            env={**os.environ, "PREFECT_UI_ENABLED": "0"},
+            start_new_session=True,
+        )
+
+    def watch(self) -> None:
+        """Begin to look after the server."""
+        threading.Thread(target=self._keep, name="keep-prefect-server", daemon=True).start()
+
+    def _keep(self) -> None:
+        for _ in range(_RESTARTS):
+            self.process.wait()
+            if self._ending.is_set():
+                return
+            logging.getLogger("rangeline").warning("the Prefect server was ended; it is started again")
+            self.process = self._start()
+            if self._ending.is_set():
+                self.process.kill()
+
+    def end(self) -> None:
+        """End the server."""
+        self._ending.set()
+        server = self.process
         server.terminate()
         try:
             server.wait(_STOP_S)

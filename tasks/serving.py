@@ -12,22 +12,23 @@ import socket
 import subprocess
 import sys
 import time
-import urllib.error
-import urllib.request
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
+
 from rangeline.errors import ConfigError, ToolError
+from tasks.left_runs import fetch, mark_left_runs
 from tasks.processes import TELEMETRY_OFF, require_success
 from tasks.server import own_origins
 
 POOL = "rangeline"
 PARTS = ("prefect", "mlflow", "worker")
 _START_S = 300.0
-_STOP_S = 20.0
+_STOP_S = 25.0
 _TICK_S = 0.3
 _NUM_LAST_LINES = 8
 _QUIET = ("PREFECT_API_KEY", "PREFECT_LOGGING_LEVEL", "PREFECT_LOGGING_TO_API_WHEN_MISSING_FLOW")
@@ -163,16 +164,38 @@ class Family:
         msg = f"'{name}' must answer within {_START_S:.0f} s; got nothing (its words: {self.logs / name}.log)."
         raise ToolError(msg)
 
-    def end(self) -> None:
-        """End the children, the last one started first; one that does not end in time is killed with its family."""
-        for child in reversed(self._children.values()):
+    def end(self, between: Callable[[], object] = lambda: None) -> None:
+        """End the children, the last one started first; one that does not end in time is killed with its family.
+
+        Parameters
+        ----------
+        between
+            Called once the worker has ended and the Prefect server has not.
+        """
+        for name, child in reversed(self._children.items()):
+            if name == "prefect" and "worker" in self._children:
+                between()
             with suppress(ProcessLookupError):
                 os.killpg(child.pid, signal.SIGTERM)
             with suppress(subprocess.TimeoutExpired):
                 child.wait(_STOP_S)
+            left = _below(child)
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(child.pid, signal.SIGKILL)
+            for process in left:
+                with suppress(psutil.NoSuchProcess):
+                    process.kill()
             child.wait()
+
+
+def _below(child: "subprocess.Popen[bytes]") -> list[psutil.Process]:
+    """Return what is below a child that did not end in time; flow runs lie in groups of their own."""
+    if child.poll() is not None:
+        return []
+    try:
+        return psutil.Process(child.pid).children(recursive=True)
+    except psutil.NoSuchProcess:
+        return []
 
 
 @contextmanager
@@ -200,7 +223,7 @@ def serving(plan: ServePlan, say: Callable[[str], None]) -> Iterator[Family]:
             if name in ports:
                 require_free(*ports[name])
         family = Family(plan)
-        stack.callback(family.end)
+        stack.callback(family.end, between=lambda: mark_left_runs(plan.api, POOL))
         if "prefect" in plan.parts:
             family.start("prefect", prefect_command(plan))
         if "mlflow" in plan.parts:
@@ -212,6 +235,8 @@ def serving(plan: ServePlan, say: Callable[[str], None]) -> Iterator[Family]:
             require_success(deploy_command(plan), cwd=plan.project, env=plan.environment())
             say(f"Prefect answers at {plan.page}")
         if "worker" in plan.parts:
+            for name in mark_left_runs(plan.api, POOL):
+                say(f"Flow run '{name}' was left by a killed server; it is marked Crashed")
             family.start("worker", worker_command())
             family.wait("worker", lambda: worker_is_online(plan))
             say(f"Every flow is deployed, and a worker of the pool '{POOL}' waits for flow runs")
@@ -285,20 +310,6 @@ def _who(port: int) -> str:
     if fetch(f"http://127.0.0.1:{port}/health") == b"OK":
         return "an MLflow server answers already"
     return "another program listens"
-
-
-def fetch(address: str, body: bytes | None = None) -> bytes | None:
-    """Return what a server answers, None where it does not, or refuses."""
-    request = urllib.request.Request(address, data=body, headers={"Content-Type": "application/json"})
-    if (auth := os.environ.get("PREFECT_API_AUTH_STRING")) and "/api/" in address:
-        import base64
-
-        request.add_header("Authorization", f"Basic {base64.b64encode(auth.encode()).decode()}")
-    try:
-        with urllib.request.urlopen(request, timeout=5) as answer:
-            return bytes(answer.read())
-    except (urllib.error.URLError, OSError):
-        return None
 
 
 def worker_is_online(plan: ServePlan) -> bool:

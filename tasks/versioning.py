@@ -17,6 +17,7 @@ import yaml
 
 from rangeline.errors import BadInputError, ToolError
 from rangeline.lineage import atomic_write
+from tasks.dead_dvc_locks import release_dead
 from tasks.processes import file_lock, require_success
 
 logger = logging.getLogger("rangeline")
@@ -248,6 +249,7 @@ def _run(workspace: Path, *arguments: str, on_line: Callable[[str], None] | None
     lines: list[str] = []
     with file_lock(root / ".dvc" / "tmp" / "rangeline.lock"):
         _guard_lock_file(workspace, root)
+        release_dead(root / ".dvc" / "tmp")
         require_success([*_DVC, *arguments], cwd=workspace, on_line=on_line or lines.append)
     return lines
 

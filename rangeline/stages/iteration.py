@@ -37,6 +37,7 @@ from rangeline.stages.judging import Judge, judge_all, plan_of, verify_rollouts
 from rangeline.stages.known import Known
 from rangeline.stages.overlap import OVERLAP_NAME, apply_rules, write_unweighted
 from rangeline.stages.progress import Progress, silent
+from rangeline.stages.quarantine import QUARANTINE_NAME, count_silence, quarantined, read_silence, write_silence
 from rangeline.stages.reward_plan import RewardPlan, plan_rewards
 from rangeline.stages.rewarding import (
     Draw,
@@ -169,10 +170,16 @@ class Iteration:
                 f"{judge.digest[:12]} (model, precision or rubric changed). Run 'rangeline calibrate' again."
             )
             raise CalibrationError(msg)
+        silence = read_silence(self.run.iteration(self.number - 1))
+        held = quarantined(silence)
         for share in SHARES:
             rollouts, rows = read_rollouts(self.folder / f"{share}_rollouts.parquet"), self._by_id(share)
-            judgments = judge_all(judge, rollouts, rows, verify_rollouts(rollouts, rows), progress, f"judge {share}")
+            verdicts = verify_rollouts(rollouts, rows)
+            judgments = judge_all(judge, rollouts, rows, verdicts, progress, f"judge {share}", quarantine=held)
             write_judgments(self.folder / f"{share}_judgments.parquet", judgments)
+            scorable_N = ~verdicts.unscorable_N
+            silence = count_silence(silence, judgments.prompt_id_N, judgments.missing_N, scorable_N)
+        write_silence(self.folder, silence)
 
     def refit_ratio(self, calibration: Calibration) -> None:
         """Fit the density ratio of the frozen source states against this policy's states of the ratio pool."""
@@ -437,6 +444,7 @@ class Iteration:
         # The gate is the pipeline's; not every iteration recalibrates, is evaluated, ends with a checkpoint, or has a
         # source that keeps a state.
         optional = ["checkpoint.json", NOTE, "gate.json", "monitor.json", "recalibration.parquet", *MEASURED]
+        optional += [QUARANTINE_NAME]
         optional += ["reward.json", "reward_state.json", "taught.parquet", "adaptation.json", "choice.json", JUDGED]
         optional += [STEPS_NAME, TABLE_NAME, PAGE_NAME]
         names += [name for name in optional if (self.folder / name).is_file()]

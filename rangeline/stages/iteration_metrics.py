@@ -8,6 +8,7 @@ import numpy as np
 
 from rangeline.stages.adaptation import repair_numbers
 from rangeline.stages.overlap import read_findings
+from rangeline.stages.quarantine import quarantined, read_silence
 from rangeline.stages.tables import read_judgments, read_rollouts, read_table
 
 MEASURED = ("oracle.json", "evaluation.json")
@@ -51,7 +52,13 @@ def _judged(folder: Path) -> dict[str, Any]:
     numbers |= {f"ratio/{name}": overlap[name] for name in overlap if name not in ("num_source", "num_target")}
     numbers["ratio/broken_rules"] = sum(finding.is_broken for finding in read_findings(folder))
     unknown = read_judgments(folder / "policy_judgments.parquet").unknown_share
-    return {**numbers, **repair_numbers(folder), **_watched(folder), "judge/unknown_share": unknown}
+    silence = read_silence(folder)
+    judged = {
+        "judge/unknown_share": unknown,
+        "judge/silent_prompts": len(silence),
+        "judge/quarantined_prompts": len(quarantined(silence)),
+    }
+    return {**numbers, **repair_numbers(folder), **_watched(folder), **judged}
 
 
 def gather_metrics(folder: Path, shares: tuple[str, ...]) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """What every stage needs around a rollout: the judge with its cache, the suites' verdicts, and the sampling engine."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -19,6 +19,7 @@ from rangeline.prompts.duplicates import text_of
 from rangeline.records import UNKNOWN, BoolArray, FloatArray, JudgmentTable, PromptRow, RolloutSet, SamplingPlan
 from rangeline.rollout.engine import EncodedPrompt
 from rangeline.rollout.pretrained import Pretrained, encode_prompt, load_pretrained
+from rangeline.rollout.selection import take_rollouts
 from rangeline.rollout.transformers_engine import TransformersEngine
 from rangeline.stages.data import read_world
 from rangeline.stages.judge_clients import (
@@ -29,6 +30,7 @@ from rangeline.stages.judge_clients import (
     verdict_store,
 )
 from rangeline.stages.progress import Progress
+from rangeline.stages.quarantine import spread, without
 from rangeline.stages.workspace import Workspace, model_cache
 from rangeline.suites.base import training_reward
 from rangeline.suites.candidate_choice import candidates_of
@@ -45,6 +47,15 @@ class Verdicts:
     reason_N: tuple[str, ...]
     unscorable_N: BoolArray
     """True where nobody could give a reward: cut off before an answer, or several answers. Missing, never 0."""
+
+    def take(self, rows: Sequence[int]) -> "Verdicts":
+        """Return what is said of some rows, in their order."""
+        return Verdicts(
+            tuple(self.extracted_N[i] for i in rows),
+            self.truth_N[list(rows)],
+            tuple(self.reason_N[i] for i in rows),
+            self.unscorable_N[list(rows)],
+        )
 
 
 class Judge(Protocol):
@@ -227,9 +238,20 @@ def judge_all(
     verdicts: Verdicts,
     progress: Progress,
     label: str,
+    *,
+    quarantine: Collection[str] = (),
 ) -> JudgmentTable:
-    """Map every rollout to its judgment state; what nobody could score is missing, whatever the judge says."""
-    table = judge.states(rollouts, rows, verdicts, progress, label)
+    """Map every rollout to its judgment state; what nobody could score is missing, whatever the judge says.
+
+    Rollouts of prompts in `quarantine` are missing unasked.
+    """
+    kept_N = without(rollouts, quarantine)
+    if kept_N.all():
+        table = judge.states(rollouts, rows, verdicts, progress, label)
+    else:
+        kept = np.flatnonzero(kept_N).tolist()
+        asked = judge.states(take_rollouts(rollouts, kept), rows, verdicts.take(kept), progress, label)
+        table = spread(asked, rollouts, kept_N)
     missing_N = table.missing_N | verdicts.unscorable_N
     levels_NK = np.where(missing_N[:, None], UNKNOWN, table.levels_NK)
     return replace(table, missing_N=missing_N, levels_NK=levels_NK)

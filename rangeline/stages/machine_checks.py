@@ -29,6 +29,7 @@ EXTRAS = {
 PORTS = {"Prefect page": 4200, "MLflow page": 5000, "vLLM server": 8000}
 _CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
 _CGROUP_USED = Path("/sys/fs/cgroup/memory.current")
+_CGROUP_FACTS = Path("/sys/fs/cgroup/memory.stat")
 _LITTLE_MEMORY, _LITTLE_DISK, _NO_DISK = 4 * GIB, 10 * GIB, 1 * GIB
 """The demo's policy and judge need about 5 GiB in all; a checkpoint of 1.5 B float32 weights with optimiser 18."""
 
@@ -158,13 +159,19 @@ def check_gpu() -> Finding:
 
 
 def available_memory() -> int:
-    """Return the bytes that a new process may take: what is free, and no more than the container's limit leaves."""
+    """Return the bytes that a new process may take: what is free, and no more than the container's limit leaves.
+
+    Files that the system remembers count as free in both: it forgets them when memory is wanted.
+    """
     free = int(psutil.virtual_memory().available)
     try:
-        limit, used = (path.read_text(encoding="ascii").strip() for path in (_CGROUP_LIMIT, _CGROUP_USED))
+        limit, used, facts = (
+            path.read_text(encoding="ascii").strip() for path in (_CGROUP_LIMIT, _CGROUP_USED, _CGROUP_FACTS)
+        )
     except OSError:
         return free
-    return min(free, int(limit) - int(used)) if limit.isdigit() else free
+    remembered = sum(int(line.split()[1]) for line in facts.splitlines() if line.startswith("inactive_file "))
+    return min(free, int(limit) - int(used) + remembered) if limit.isdigit() else free
 
 
 def check_memory(available: int) -> Finding:

@@ -1,6 +1,7 @@
 """A training session: the resident policy, judge and calibration that all iterations of a run share."""
 
 import json
+import logging
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
@@ -11,8 +12,9 @@ from typing import Self
 from rangeline.config import PipelineConfig
 from rangeline.conformal.coverage import AlarmState
 from rangeline.conformal.intervals import require_calibration_prompts
-from rangeline.errors import CalibrationError, NoSignalError, NothingKeptError
+from rangeline.errors import BusyError, CalibrationError, NoSignalError, NothingKeptError
 from rangeline.full_disk import FullDiskTold
+from rangeline.holding import hold
 from rangeline.lineage import deferred_sync, sync_disks, write_json
 from rangeline.policy.supervised import SupervisedRow
 from rangeline.records import CoverageReport
@@ -32,6 +34,7 @@ from rangeline.stages.iteration import Iteration
 from rangeline.stages.judge_records import require_same_judge
 from rangeline.stages.judging import FrozenJudge, open_judge
 from rangeline.stages.known import Known
+from rangeline.stages.memory_watch import watch_memory
 from rangeline.stages.oracle import observe
 from rangeline.stages.policy import open_policy
 from rangeline.stages.progress import Progress, silent
@@ -45,6 +48,7 @@ from rangeline.stages.watch import watch
 from rangeline.stages.workspace import Workspace
 from rangeline.suites.candidate_world import World
 
+_LOGGER = logging.getLogger("rangeline")
 _AUDITED_ITERATIONS = 3
 """Iterations whose audited rollouts make a fresh calibration set: older ones come from too different a policy."""
 
@@ -67,6 +71,8 @@ class TrainingSession:
         When calibration has not been made or has too few rows for alpha.
     ConfigError
         When the run was started with other settings.
+    BusyError
+        On entering, when another process works at the run.
     """
 
     def __init__(
@@ -100,7 +106,7 @@ class TrainingSession:
         """Names of checkpoints that somebody refers to: retention leaves them alone."""
         if self.plan.needs_judge:
             self._restore_calibration()
-        clear_remains(self.opened, config.train.iterations)
+        self._held = ExitStack()
 
     @property
     def calibration(self) -> Calibration:
@@ -117,16 +123,39 @@ class TrainingSession:
         return self._calibration
 
     def __enter__(self) -> Self:
-        """Load policy and judge, and restore the last complete checkpoint."""
-        self.worker = open_policy(self.workspace, self.config)
-        self._server: SamplingServer | None = None
+        """Take the run for this process alone, load policy and judge, and restore the last complete checkpoint."""
         with ExitStack() as undo:
+            undo.callback(self._held.close)
+            self._hold_run()
+            self._held.enter_context(watch_memory(_LOGGER.warning))
+            self.worker = open_policy(self.workspace, self.config)
+            self._server: SamplingServer | None = None
             # What fails from here on leaves no process behind.
             undo.callback(self._close)
             self._open()
             undo.pop_all()
         self._lap_started = time.monotonic()
         return self
+
+    def _hold_run(self) -> None:
+        """Hold the run's lock until the session ends, and drop what interrupted sittings left.
+
+        Raises
+        ------
+        BusyError
+            When another process works at the run, or did so while this one opened it.
+        """
+        run = self.opened.folder
+        self._held.enter_context(hold(self.workspace.locks / f"run-{run.name}.lock", f"Run '{run.name}'"))
+        names = (path.name for path in (run.root / "checkpoints").glob("[0-9]*"))
+        newer = [name for name in names if name.isdigit() and int(name) > self.opened.done]
+        if len(newer) > len(self.opened.passed_over):
+            msg = (
+                f"Run '{run.name}' must stand still while it is opened; got checkpoint {max(newer)} of another process "
+                f"('{run.root}'). Give the same command again."
+            )
+            raise BusyError(msg)
+        clear_remains(self.opened, self.config.train.iterations)
 
     def _open(self) -> None:
         if self.opened.done:
@@ -160,7 +189,10 @@ class TrainingSession:
     def _close(self) -> None:
         if self._server is not None:
             self._server.close()
-        self.worker.close()
+        try:
+            self.worker.close()
+        finally:
+            self._held.close()
 
     @property
     def remaining(self) -> range:

@@ -14,11 +14,12 @@ from rangeline.policy.processes import Policy
 from rangeline.policy.retention import NOTE, prune
 from rangeline.stages.iteration import Iteration
 from rangeline.stages.iteration_metrics import MEASURED
+from rangeline.stages.quarantine import QUARANTINE_NAME
 from rangeline.stages.run import STOPPED, OpenedRun, RunFolder, retention_of
 from rangeline.stages.workspace import Workspace
 
 SITTINGS = "sittings"
-_REMADE = ("recalibration.parquet", NOTE, "timings.json", *MEASURED)
+_REMADE = ("recalibration.parquet", QUARANTINE_NAME, NOTE, "timings.json", *MEASURED)
 """Files whose absence or presence says something, and which an iteration that is made anew may lack."""
 
 

@@ -42,6 +42,16 @@ class Workspace:
         return self.root / "params.yaml"
 
     @property
+    def locks(self) -> Path:
+        """Locks of this machine's processes; what they guard lies elsewhere."""
+        return self.root / ".rangeline" / "locks"
+
+    @property
+    def training_lock(self) -> Path:
+        """Held by the one training that is at work here."""
+        return self.locks / "training.lock"
+
+    @property
     def generated(self) -> Path:
         """Problems made by generators."""
         return self.root / "data" / "generated"

@@ -12,6 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from killing import MARK, kill_marked, wait_for_none
 from tiny import cli, copy_code
 
 from flows.run_nightly import request_of
@@ -25,7 +26,6 @@ from tasks.tracking import Tracker
 
 ITERATIONS = 3
 DEADLINE_S = 180
-MARK = "RANGELINE_TEST_MARK"
 
 
 @pytest.fixture
@@ -35,34 +35,7 @@ def mark(monkeypatch):
     monkeypatch.setenv(MARK, word)
     monkeypatch.setenv("COLUMNS", "200")
     yield word
-    for pid in marked(word):
-        os.kill(pid, signal.SIGKILL)
-
-
-def marked(word):
-    """Return the living processes but this one whose environment holds the word."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        if not entry.name.isdigit() or int(entry.name) == os.getpid():
-            continue
-        try:
-            environ, state = (
-                (entry / "environ").read_bytes(),
-                (entry / "stat").read_text().rpartition(")")[2].split()[0],
-            )
-        except OSError:  # ended while being looked at, or not ours
-            continue
-        if f"{MARK}={word}".encode() in environ and state != "Z":
-            found.append(int(entry.name))
-    return found
-
-
-def wait_for_none(word, seconds=3.0):
-    """Return the marked processes that are still alive after a while."""
-    deadline = time.monotonic() + seconds
-    while (alive := marked(word)) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    return alive
+    kill_marked(word)
 
 
 @pytest.fixture(scope="module")
@@ -161,11 +134,11 @@ def test_a_run_killed_three_times_ends_with_the_same_bytes(undisturbed, copied_w
     ):
         text = kill_when(train(root), root, pattern)
         assert re.search(expected, text), text
-        assert [] == wait_for_none(mark)
+        assert {} == wait_for_none(mark)
         expected = resumption(root)
     assert re.search(expected, finish(train(root)))
     assert undisturbed() == result_of(root)
-    assert [] == wait_for_none(mark)
+    assert {} == wait_for_none(mark)
 
 
 @pytest.mark.usefixtures("prefect_server")
@@ -227,11 +200,11 @@ def test_a_run_killed_at_any_moment_ends_with_the_same_bytes(
     """Whatever file was the last to appear, the same command goes on from the last whole iteration to equal bytes."""
     root = copied_workspace(tmp_path / "work")
     kill_when(train(root), root, pattern)
-    assert [] == wait_for_none(mark)
+    assert {} == wait_for_none(mark)
     expected = resumption(root)
     assert re.search(expected, finish(train(root)))
     assert undisturbed() == result_of(root)
-    assert [] == wait_for_none(mark)
+    assert {} == wait_for_none(mark)
 
 
 @pytest.mark.slow
@@ -245,4 +218,4 @@ def test_a_killed_flow_leaves_no_server_behind(copied_workspace, tmp_path, mark)
         time.sleep(0.01)
     os.kill(process.pid, signal.SIGKILL)
     process.wait(timeout=DEADLINE_S)
-    assert [] == wait_for_none(mark, 10.0)
+    assert {} == wait_for_none(mark, 10.0)
