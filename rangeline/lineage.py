@@ -5,7 +5,6 @@ their own hash), code commit and environment. It holds no clock time, so that ma
 the same bytes. Paths are relative to the workspace, so that a moved workspace still verifies.
 """
 
-import glob
 import hashlib
 import importlib.metadata
 import json
@@ -15,7 +14,7 @@ import subprocess
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -36,10 +35,13 @@ _SYNC_AT_ONCE: ContextVar[bool] = ContextVar("sync_at_once", default=True)
 
 def _sweep(path: Path) -> None:
     """Remove what killed writers of this file had begun."""
-    for left in path.parent.glob(f".{glob.escape(path.name)}{_PARTIAL}*"):
-        writer = left.name.rpartition("-")[2]
+    begun = f".{path.name}{_PARTIAL}"
+    with os.scandir(path.parent) as entries:
+        left = [entry.name for entry in entries if entry.name.startswith(begun)]
+    for name in left:
+        writer = name.removeprefix(begun)
         if writer.isdigit() and not _is_alive(int(writer)):
-            left.unlink(missing_ok=True)
+            (path.parent / name).unlink(missing_ok=True)
 
 
 def _is_alive(pid: int) -> bool:
@@ -124,8 +126,7 @@ def block_digests(path: Path) -> list[str]:
 
 def relative_path(path: Path, root: Path) -> str:
     """Return `path` relative to the workspace in POSIX form; absolute when it lies outside."""
-    resolved, base = path.resolve(), root.resolve()
-    return resolved.relative_to(base).as_posix() if resolved.is_relative_to(base) else resolved.as_posix()
+    return os.path.realpath(path).removeprefix(f"{os.path.realpath(root).rstrip('/')}/")
 
 
 def artifact_ref(path: Path, root: Path, *, rows: int | None = None) -> ArtifactRef:
@@ -244,7 +245,9 @@ def write_manifest(
         code=code_state(),
         environment=environment(),
     )
-    write_json(path, {"format": MANIFEST_FORMAT, **asdict(manifest)})
+    content = {item.name: getattr(manifest, item.name) for item in fields(manifest)}
+    refs = {name: [asdict(ref) for ref in content[name]] for name in ("inputs", "outputs", "parents")}
+    write_json(path, {"format": MANIFEST_FORMAT, **content, **refs})
     return artifact_ref(path, root)
 
 

@@ -12,6 +12,8 @@ _ROWS = tuple(item.name for item in fields(RolloutSet) if item.name.endswith("_N
 
 def take_rollouts(rollouts: RolloutSet, rows: Sequence[int]) -> RolloutSet:
     """Return some rows of a rollout set, in the order asked for."""
+    if list(rows) == list(range(len(rollouts))):
+        return rollouts
     taken: dict[str, Any] = {name: tuple(getattr(rollouts, name)[i] for i in rows) for name in _ROWS}
     return replace(rollouts, **taken)
 
@@ -28,5 +30,7 @@ def join_rollouts(parts: Sequence[RolloutSet]) -> RolloutSet:
     if len(versions) != 1:
         msg = f"'parts' must come from one policy version; got {sorted(versions)}. Join rollouts of one iteration."
         raise BadInputError(msg)
+    if len(parts) == 1:
+        return parts[0]
     joined: dict[str, Any] = {name: tuple(value for part in parts for value in getattr(part, name)) for name in _ROWS}
     return RolloutSet(**joined, policy_version=versions.pop())

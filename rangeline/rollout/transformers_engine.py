@@ -9,6 +9,7 @@ policy's own; each prompt is read once and its key-value cache is repeated G tim
 Shapes: P prompts of a batch, G rollouts a prompt, R rows still being written, L prompt tokens, T tokens, V vocabulary.
 """
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -119,8 +120,8 @@ class TransformersEngine:
         mask_RL = torch.nn.functional.pad(mask_PL.repeat_interleave(size, dim=0), (0, plan.max_tokens), value=1)
         uniform_RT = torch.from_numpy(uniform_PGT).reshape(num_groups * size, -1).to(model.device)
         row_R = torch.arange(num_groups * size)  # number of each remaining row in the whole batch
-        tokens: list[list[int]] = [[] for _ in row_R]
-        logprobs: list[list[float]] = [[] for _ in row_R]
+        tokens: list[list[int]] = [[] for _ in range(len(row_R))]
+        logprobs: list[list[float]] = [[] for _ in range(len(row_R))]
         done = np.zeros(len(row_R), dtype=bool)
         for t in range(plan.max_tokens):
             rows = row_R.tolist()
@@ -149,15 +150,18 @@ class TransformersEngine:
         logprobs: list[list[float]],
         done: np.ndarray[Any, Any],
     ) -> dict[str, list[SampledRow]]:
-        texts = self._tokenizer.batch_decode(tokens, skip_special_tokens=True)
+        # Rows that say the same, as short completions do, are decoded once.
+        written = list(dict.fromkeys(map(tuple, tokens)))
+        decoded = self._tokenizer.batch_decode([list(ids) for ids in written], skip_special_tokens=True)
+        text_of = dict(zip(written, decoded, strict=True))
         rows = [
             SampledRow(
                 token_ids=tuple(ids),
                 logprobs=tuple(values),
                 finish_reason="stop" if stopped else "length",
-                completion=text,
+                completion=text_of[tuple(ids)],
             )
-            for ids, values, stopped, text in zip(tokens, logprobs, done, texts, strict=True)
+            for ids, values, stopped in zip(tokens, logprobs, done, strict=True)
         ]
         size = len(rows) // len(batch)
         return {prompt.prompt_id: rows[p * size : (p + 1) * size] for p, prompt in enumerate(batch)}
@@ -257,7 +261,7 @@ def evaluating(model: Any) -> Iterator[None]:
 
 
 def _require_number(logprob: float, prompt_id: str, t: int) -> None:
-    if np.isnan(logprob):
+    if math.isnan(logprob):
         msg = (
             f"'logits' must be numbers; got a log-probability of {logprob} (prompt '{prompt_id}', token {t}). "
             "Load the last good checkpoint, or sample in float32."

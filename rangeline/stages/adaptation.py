@@ -67,8 +67,9 @@ def _level(run: RunFolder, number: int, alpha: float) -> AdaptiveLevel:
 
 def _first_of_window(run: RunFolder, number: int, length: int) -> int:
     first = number
-    while first > max(1, number - length) and not _recalibrated(run, first) and not _recalibrated(run, first - 1):
-        first -= 1
+    if not _recalibrated(run, number):
+        while first > max(1, number - length) and not _recalibrated(run, first - 1):
+            first -= 1
     return first
 
 

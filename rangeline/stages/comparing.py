@@ -167,7 +167,11 @@ class RunRecord:
             self.add(done)
 
     def add(self, number: int) -> None:
-        """Write the row of an iteration that is complete, then let old files go."""
+        """Take in the row of an iteration that is complete, then let old files go.
+
+        What lies between two checkpoints is made again after a failure. So the rows are written with a checkpoint, and
+        right before it: only the checkpoint's own row can then be left to make, as `catch_up` does.
+        """
         iteration = self._session.iteration(number)
         row = {"iteration": number, **row_of(iteration)}
         if number % self._looks.every == 0 or number == self._run.config.train.iterations:
@@ -176,8 +180,9 @@ class RunRecord:
         self._rows.append(row)
         self._timings.append({"iteration": number, **self._session.timings})
         self._session.timings.clear()
-        write_json(self._folder / TIMINGS, self._timings)
-        write_json(self._folder / _ROWS, self._rows)
+        if iteration.is_saved or self._session.iteration(number + 1).is_saved:
+            write_json(self._folder / TIMINGS, self._timings)
+            write_json(self._folder / _ROWS, self._rows)
         if not self._looks.keep_files:
             every = self._run.config.train.checkpoint_every
             saved = number - number % every

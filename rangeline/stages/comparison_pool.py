@@ -4,6 +4,7 @@ Each worker does one job after another, with one thread. A job that fails, or wh
 sinks no other. Workers end when this process ends, however it ends.
 """
 
+import gc
 import multiprocessing
 import os
 import time
@@ -53,6 +54,9 @@ def work(connection: Connection, log: Path, looks: Looks) -> None:
             connection.send(("failed", str(error)))
         else:
             connection.send(("done", ""))
+        # Imported modules stay for good: to look through them for garbage again and again takes a seventh of the time.
+        gc.collect()
+        gc.freeze()
 
 
 @dataclass(slots=True, eq=False)

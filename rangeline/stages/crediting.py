@@ -17,7 +17,7 @@ from rangeline.policy.batch import TaughtRow
 from rangeline.policy.processes import Policy
 from rangeline.policy.report import step_numbers, update_numbers
 from rangeline.policy.supervised import SupervisedRow
-from rangeline.records import Advantages, BoolArray, FloatArray
+from rangeline.records import Advantages, BoolArray, FloatArray, RolloutSet
 from rangeline.rewards.registry import source_facts
 from rangeline.rollout.selection import take_rollouts
 from rangeline.stages.estimator import ChosenEstimator, set_estimator
@@ -38,9 +38,10 @@ STEPS_NAME = "steps.json"
 """Where the numbers of every optimiser step of an update lie."""
 
 
-def write_share(folder: Path, share: RewardedShare) -> None:
-    """Write what the reward sources said of an iteration's policy share."""
-    write_rollouts(folder / "policy_rollouts.parquet", share.rollouts)
+def write_share(folder: Path, share: RewardedShare, sampled: RolloutSet) -> None:
+    """Write what the reward sources said of an iteration's policy share, and its rollouts if more than the sampled."""
+    if share.rollouts is not sampled:
+        write_rollouts(folder / "policy_rollouts.parquet", share.rollouts)
     columns: dict[str, Any] = {
         "source": share.source_N,
         "domain": share.domain_N,

@@ -273,7 +273,8 @@ class Iteration:
         # Rollouts drawn ahead are of the policy before, and no others join them.
         if models is not None and judged is None and not self.config.rollout.staleness:
             draw_for = partial(self._draw_for, models, progress)
-        write_share(self.folder, reward_share(self.plan, SCORERS, context, self._former_states(), draw_for=draw_for))
+        share = reward_share(self.plan, SCORERS, context, self._former_states(), draw_for=draw_for)
+        write_share(self.folder, share, context.rollouts)
 
     def _former_states(self) -> dict[str, Any]:
         path = self.run.iteration(self.number - 1) / "reward_state.json"

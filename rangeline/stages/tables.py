@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from rangeline.errors import DataContractError
-from rangeline.lineage import atomic_path
+from rangeline.lineage import atomic_write
 from rangeline.records import Advantages, FloatArray, JudgmentTable, RewardIntervals, RolloutSet
 
 _REMEMBERED_BYTES = 1 << 20
@@ -23,8 +23,10 @@ def write_table(path: Path, columns: Mapping[str, Any], *, about: Mapping[str, s
     # from_pandas: NaN, which marks what is missing in an array, is null in the file.
     arrays = {name: pa.array(values, from_pandas=True) for name, values in columns.items()}
     table = pa.table(arrays).replace_schema_metadata(dict(about or {}))
-    with atomic_path(path) as partial:
-        pq.write_table(table, partial)
+    # A small table takes longer to find its file system than to be written.
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink)
+    atomic_write(path, sink.getvalue().to_pybytes())
 
 
 def read_table(path: Path) -> pa.Table:
@@ -35,6 +37,24 @@ def read_table(path: Path) -> pa.Table:
     DataContractError
         When it is absent or no whole Parquet file.
     """
+    return _ask(path).table
+
+
+class _Known:
+    """A table that was read, and the rollouts in it; neither can be changed, so that both can be shared."""
+
+    def __init__(self, table: pa.Table) -> None:
+        self.table = table
+
+    @cached_property
+    def rollouts(self) -> RolloutSet:
+        values: dict[str, Any] = {name: tuple(self.table[name].to_pylist()) for name in self.table.column_names}
+        for name in ("prompt_token_ids_N", "token_ids_N", "sampled_logprobs_N"):
+            values[name] = tuple(tuple(row) for row in values[name])
+        return RolloutSet(**values, policy_version=int(about(self.table, "policy_version")))
+
+
+def _ask(path: Path) -> _Known:
     try:
         stat = path.stat()
         if stat.st_size > _REMEMBERED_BYTES:
@@ -48,15 +68,15 @@ def read_table(path: Path) -> pa.Table:
         raise DataContractError(msg) from error
 
 
-def _read(path: Path) -> pa.Table:
+def _read(path: Path) -> _Known:
     # A file, not a data set: a folder of that name is no table, and looking for one takes time.
-    with pq.ParquetFile(path) as file:
-        return file.read(use_threads=False)
+    with pq.ParquetFile(pa.BufferReader(path.read_bytes())) as file:
+        return _Known(file.read(use_threads=False))
 
 
-@lru_cache(maxsize=64)
-def _remembered(path: Path, identity: tuple[int, ...]) -> pa.Table:
-    """Read a small file once as long as it is the same file; a table cannot be changed, so it can be shared."""
+@lru_cache(maxsize=32)
+def _remembered(path: Path, identity: tuple[int, ...]) -> _Known:
+    """Read a small file once as long as it is the same file."""
     del identity
     return _read(path)
 
@@ -75,11 +95,7 @@ def write_rollouts(path: Path, rollouts: RolloutSet) -> None:
 
 def read_rollouts(path: Path) -> RolloutSet:
     """Read a rollout set."""
-    table = read_table(path)
-    values: dict[str, Any] = {name: tuple(table[name].to_pylist()) for name in table.column_names}
-    for name in ("prompt_token_ids_N", "token_ids_N", "sampled_logprobs_N"):
-        values[name] = tuple(tuple(row) for row in values[name])
-    return RolloutSet(**values, policy_version=int(about(table, "policy_version")))
+    return _ask(path).rollouts
 
 
 def write_judgments(path: Path, judgments: JudgmentTable) -> None:

@@ -43,6 +43,12 @@ def _listed(prompt: str) -> tuple[str, ...]:
 
 
 @lru_cache(maxsize=8192)
+def _beginnings(words: tuple[str, ...]) -> frozenset[str]:
+    """Return what may still become one of the words: every beginning that is not the whole word."""
+    return frozenset(word[:length] for word in words for length in range(len(word)))
+
+
+@lru_cache(maxsize=8192)
 def _rewards(reference: str) -> Mapping[str, float]:
     return rank_rewards(reference.split())
 
@@ -70,7 +76,7 @@ class CandidateChoice:
             return ABSENT
         word = words[0]
         may_go_on = truncated and completion.endswith(word) and len(words) == 1
-        if may_go_on and any(item.startswith(word) and item != word for item in candidates_of(row)):
+        if may_go_on and word in _beginnings(candidates_of(row)):
             return ABSENT
         return found(word)
 

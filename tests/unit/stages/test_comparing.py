@@ -1,5 +1,7 @@
 """A compared run in this process: its iterations keep, under their manifests, all that they were made from."""
 
+import json
+import shutil
 from types import SimpleNamespace
 
 import pytest
@@ -7,13 +9,14 @@ from reward_case import row
 
 from rangeline.config import PipelineConfig
 from rangeline.lineage import MANIFEST_NAME, read_manifest
-from rangeline.stages.comparing import pairing_of, run_method
+from rangeline.stages.comparing import RunRecord, pairing_of, run_method, step
 from rangeline.stages.comparison_plan import ComparisonPlan, plan_run
 from rangeline.stages.comparison_runs import Looks, result_path
 from rangeline.stages.data import write_prompts
 from rangeline.stages.progress import silent
 from rangeline.stages.reward_plan import plan_rewards
 from rangeline.stages.run import RECENT_ITERATIONS
+from rangeline.stages.session import TrainingSession
 from rangeline.stages.workspace import Workspace
 
 _BESIDE = {MANIFEST_NAME, "timings.json"}
@@ -31,6 +34,29 @@ def test_every_kept_file_of_an_iteration_is_under_its_manifest(toy, method):
     listed = {ref.path.rpartition("/")[2] for ref in read_manifest(folder / MANIFEST_NAME).outputs}
     assert {path.name for path in folder.iterdir()} - _BESIDE == listed
     assert ("judged_intervals.parquet" in listed) == (method != "range")
+
+
+@pytest.mark.parametrize(("num_steps", "num_rows"), [(2, 2), (3, 2), (3, 3), (4, 4)])
+def test_a_run_left_anywhere_around_a_checkpoint_ends_with_the_same_result(toy, num_steps, num_rows):
+    """Between two checkpoints, or after one and before its row: gone on with, no row is lost and none is another."""
+    workspace, config = toy
+    plan = ComparisonPlan.model_validate({"name": "left", "methods": ["range"], "reference": "range", "seeds": [1]})
+    settings = config.model_dump(mode="json")
+    settings["train"] |= {"iterations": 4, "checkpoint_every": 3}
+    run = plan_run(plan, settings, design="default", seed=config.seed, method=plan.methods[0], role="test")
+    looks = Looks(every=1, validation_share=0.3, keep_files=False)
+    path = run_method(workspace, run, looks, silent)
+    whole = path.read_bytes()
+    shutil.rmtree(path.parent)
+    with TrainingSession(workspace, run.config, run=path.parent.name) as session:
+        record = RunRecord(workspace, run, looks, session)
+        record.catch_up(0)
+        for number in range(1, num_steps + 1):
+            step(session, number, run)
+            if number <= num_rows:
+                record.add(number)
+    assert whole == run_method(workspace, run, looks, silent).read_bytes()
+    assert [0, 1, 2, 3, 4] == [item["iteration"] for item in json.loads(whole)["rows"]]
 
 
 class _InterruptedError(Exception):
