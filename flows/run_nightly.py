@@ -37,8 +37,8 @@ from tasks.nights import (
     pools_before,
     require_no_move,
     serving_policy,
-    standing_gates,
     stale_models,
+    standing_gates,
     take_in_prompts,
     why_calibrate,
 )

@@ -81,8 +81,8 @@ def give_back(tracker: Tracker, name: str, version: int, former: int, reason: st
     champion = tracker.alias_version(name, CHAMPION)
     if champion != version:
         msg = (
-            f"Version {version} must still be champion when it is rolled back; got version {champion}, which was "
-            f"promoted while version {former} was verified. Nothing was changed: look at it, and give the command again."
+            f"Version {version} must still be champion when it is rolled back; got {champion}, promoted "
+            f"while version {former} was verified. Nothing was changed: look at it, then give the command again."
         )
         raise BusyError(msg)
     tracker.client.set_model_version_tag(name, str(version), ROLLED_BACK, reason[:250])

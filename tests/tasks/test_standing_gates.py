@@ -56,7 +56,7 @@ def test_a_rollback_does_not_undo_a_promotion_that_came_meanwhile(registry):
     """Another version that was promoted while the former champion was verified stays champion; the person is told."""
     _, tracker = registry
     tracker.promote(POLICY_MODEL, 3, OPEN)
-    with pytest.raises(BusyError, match=r"Version 2 must still be champion.*got version 3.*Nothing was changed"):
+    with pytest.raises(BusyError, match=r"Version 2 must still be champion.*got 3.*Nothing was changed"):
         give_back(tracker, POLICY_MODEL, 2, 1, "worse in use")
     assert 3 == tracker.alias_version(POLICY_MODEL, CHAMPION)
     assert not any(was_rolled_back(tracker, POLICY_MODEL, number) for number in (2, 3))
