@@ -78,8 +78,8 @@ def note(
         )
 
 
-def note_stage(root: Path, manifest: Path, *, mlflow_run_id: str | None = None) -> None:
-    """Note a data stage and those that it builds upon, each version once."""
+def note_stage(root: Path, manifest: Path, *, mlflow_run_id: str | None = None, copies: Iterable[Path] = ()) -> None:
+    """Note a data stage and those that it builds upon, each version once, with the tracking store's `copies`."""
     noted = read_ledger(root).newest
     todo, seen = [manifest], set()
     while todo:
@@ -91,10 +91,8 @@ def note_stage(root: Path, manifest: Path, *, mlflow_run_id: str | None = None) 
         todo += [root / ref.path for ref in made.parents]
         name, digest = relative_path(path, root), digest_file(path)
         if name not in noted or noted[name][0] != digest:
-            is_own = path == manifest
-            note(
-                root, made.kind, manifest=path, started=flow_started(), mlflow_run_id=mlflow_run_id if is_own else None
-            )
+            own = {"mlflow_run_id": mlflow_run_id, "files": copies} if path == manifest else {}
+            note(root, made.kind, manifest=path, started=flow_started(), **own)
 
 
 def prefect_ids() -> dict[str, str]:

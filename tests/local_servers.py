@@ -49,7 +49,7 @@ def read_until(process, words):
 
 
 def ask_patiently(address, *, body=None, seconds=120):
-    """Return the value that a server gives, asked again while it is too busy to answer, as Prefect's own client does."""
+    """Return the value that a server gives, asked again while it is too busy, as Prefect does."""
     deadline = time.monotonic() + seconds
     while True:
         status, text = ask(address, body=body)
