@@ -89,9 +89,8 @@ def fill(page, root, iterations):
     """Fill in workspace, number of iterations, and what to do on an alarm."""
     field(page, "Workspace").locator("input, textarea").first.fill(str(root))
     field(page, "Iterations").locator("input").fill(str(iterations))
-    alarm = field(page, "On Alarm")
-    alarm.get_by_role("button").last.click()
-    page.get_by_role("option", name="continue").click()
+    field(page, "On Alarm").locator(".p-select-button__control").click()
+    page.locator(".p-select-option", has_text="continue").click()
 
 
 def flow_runs(prefect):
