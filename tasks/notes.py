@@ -91,8 +91,15 @@ def note_stage(root: Path, manifest: Path, *, mlflow_run_id: str | None = None, 
         todo += [root / ref.path for ref in made.parents]
         name, digest = relative_path(path, root), digest_file(path)
         if name not in noted or noted[name][0] != digest:
-            own = {"mlflow_run_id": mlflow_run_id, "files": copies} if path == manifest else {}
-            note(root, made.kind, manifest=path, started=flow_started(), **own)
+            is_own = path == manifest
+            note(
+                root,
+                made.kind,
+                manifest=path,
+                files=copies if is_own else (),
+                started=flow_started(),
+                mlflow_run_id=mlflow_run_id if is_own else None,
+            )
 
 
 def prefect_ids() -> dict[str, str]:

@@ -12,7 +12,9 @@ from tiny import ROOT, cli, make_toy
 
 from tasks.tracking import Tracker
 
-playwright = pytest.importorskip("playwright.sync_api", reason="needs Playwright: pip install 'rangeline[browser]'")
+playwright = pytest.importorskip(
+    "playwright.sync_api", reason="needs Playwright: pip install -r tests/requirements-ops.txt"
+)
 CHROMIUM = next(
     (name for name in (os.environ.get("CHROMIUM"), "/usr/bin/chromium") if name and Path(name).exists()), None
 )
