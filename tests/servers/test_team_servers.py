@@ -153,7 +153,7 @@ def servers(running, postgres, store, tmp_path_factory):
     first = running(subprocess.Popen(command, env=environ, stdout=subprocess.DEVNULL))
     command = [
         *(sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(mlflow), "--workers", "1"),
-        *("--backend-store-uri", f"postgresql://{address}/mlflow", "--artifacts-destination", "s3://mlflow"),
+        *("--backend-store-uri", f"postgresql+psycopg2://{address}/mlflow", "--artifacts-destination", "s3://mlflow"),
     ]
     second = running(subprocess.Popen(command, env=environ, stdout=subprocess.DEVNULL))
     wait_until(lambda: ask(f"http://127.0.0.1:{prefect}/api/health")[0] in (200, 401), first, "Prefect")
