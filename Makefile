@@ -40,7 +40,7 @@ test: .venv/test.ok ## Laws, oracles, hostile inputs, flows, resume
 test-slow: .venv/test.ok .venv-vllm/ok ## What takes long: real model, simulations, more kill points, a vLLM server
 	$(BIN)/python -m pytest -m slow
 
-test-ops: .venv/test.ok ## Nights, lineage, automations, served families and what a run leaves, on real servers and stores
+test-ops: .venv/ops.ok ## Nights, lineage, faults, servers, pages in a browser and what a run leaves, for real (40 minutes)
 	$(BIN)/python -m pytest -m ops
 
 test-vllm: .venv/test.ok .venv-vllm/ok ## A vLLM server: conformance, proven weight sync, failures, training (10 minutes)
@@ -132,4 +132,8 @@ clean: ## Remove what runs made here; versioned data stays in the DVC remote
 
 .venv/test.ok: .venv/demo.ok
 	$(BIN)/python -m pip install -q -c constraints.txt -e '.[demo,evaluation,hub,test,docs]'
+	touch $@
+
+.venv/ops.ok: .venv/test.ok tests/requirements-ops.txt deploy/compose/requirements.txt
+	$(BIN)/python -m pip install -q -c constraints.txt -r deploy/compose/requirements.txt -r tests/requirements-ops.txt
 	touch $@

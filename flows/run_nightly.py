@@ -38,6 +38,7 @@ from tasks.nights import (
     require_no_move,
     serving_policy,
     stale_models,
+    standing_gates,
     take_in_prompts,
     why_calibrate,
 )
@@ -112,6 +113,7 @@ def train_and_promote(workspace: str, config: PipelineConfig, run: str | None, *
     gates, words = judge_accuracy(before, after, compare_policies(before, after, config), max_fall)
     # A run without intervals measured no coverage: the gate is undefined, which is never open.
     gates["coverage stood"] = trained["covered"] if isinstance(trained["covered"], bool) else None
+    gates |= standing_gates(workspace, version, serving)
     alias = promote_policy(workspace, version, gates, evaluation_digests(before, after))
     if alias == "champion":
         keep_champion_lineage(workspace, checkpoint_of(workspace, version))

@@ -5,13 +5,24 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from rangeline.errors import LineageError
 from rangeline.lineage import read_manifest
+
+_NEEDED = {"kept", "retired", "best", "metric", "value"}
 
 
 def _notes(iterations: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield what each saved iteration says of the checkpoints that are kept, in order."""
+    """Yield what each saved iteration says of the checkpoints that are kept, in order.
+
+    A note that cannot be read is passed over: the iteration's manifest tells that it changed.
+    """
     for path in sorted(iterations.glob("[0-9]*/retention.json")):
-        yield int(path.parent.name), json.loads(path.read_text(encoding="utf-8"))
+        try:
+            note = json.loads(path.read_text(encoding="utf-8"))
+            if note.keys() >= _NEEDED:
+                yield int(path.parent.name), note
+        except (ValueError, AttributeError):
+            continue
 
 
 def why_absent(checkpoint: Path) -> tuple[bool, str]:
@@ -57,8 +68,11 @@ def run_facts(iteration: Path) -> tuple[str, ...]:
             best = "none" if note["best"] is None else f"{note['best']} by {note['metric']} {note['value']:.4g}"
             lines.append(f"retention kept {', '.join(map(str, note['kept']))}; best {best}")
     for path in sorted((iteration.parent.parent / "sittings").glob("[0-9]*.json")):
-        facts = read_manifest(path).facts
-        passed = "".join(f"; passed over {reason}" for reason in facts["passed_over"])
-        if facts["resumed_after"] or passed:
-            lines.append(f"sitting {facts['sitting']} went on after iteration {facts['resumed_after']}{passed}")
+        try:
+            facts = read_manifest(path).facts
+            passed = "".join(f"; passed over {reason}" for reason in facts["passed_over"])
+            if facts["resumed_after"] or passed:
+                lines.append(f"sitting {facts['sitting']} went on after iteration {facts['resumed_after']}{passed}")
+        except (LineageError, KeyError, TypeError):
+            lines.append(f"sitting {path.stem} cannot be read: it was changed")
     return tuple(lines)

@@ -17,7 +17,7 @@ from rangeline.provenance.croissant import croissant_dataset
 from rangeline.provenance.drawings import draw_json, draw_mermaid, draw_tree
 from rangeline.provenance.graph import Graph, build_graph
 from rangeline.provenance.kept import find_kept
-from rangeline.provenance.ledger import Ledger, read_ledger, vouched_files
+from rangeline.provenance.ledger import Entry, Ledger, read_ledger, vouched_files
 from rangeline.provenance.openlineage import openlineage_events
 from rangeline.provenance.page import draw_page
 from rangeline.provenance.prov_json import prov_document
@@ -117,7 +117,7 @@ def _audit_one(root: Path, target: str) -> tuple[list[str], tuple[Finding, ...],
     node = audit(root, start, original=stores.original, stores=stores)
     names = {item.manifest for item in node.walk()}
     runs = {"/".join(name.split("/")[:2]) for name in names if name.startswith("runs/")}
-    noted = [path for path in ledger.newest if path in names or path.startswith(tuple(f"{run}/" for run in runs))]
+    noted = _noted_of(ledger, names, tuple(f"{run}/" for run in runs))
     beside = [
         *check_ledger(root, ledger),
         *check_noted(root, ledger, noted),
@@ -129,6 +129,20 @@ def _audit_one(root: Path, target: str) -> tuple[list[str], tuple[Finding, ...],
     lines = [*render_tree(node), *_lines_of(beside)]
     seen = {item.path for one in node.walk() for item in one.findings if item.status == "ok"}
     return lines, failures, len(seen | {item.path for item in beside if item.status == "ok"})
+
+
+def _noted_of(ledger: Ledger, manifests: set[str], runs: tuple[str, ...]) -> list[str]:
+    """Return the noted paths that belong to some manifests and runs, the tracking store's copies of them included."""
+
+    def belongs(entry: Entry) -> bool:
+        closed = entry.manifest is not None and entry.manifest["path"] in manifests
+        return closed or any(str(item["path"]).startswith(runs) for item in entry.files)
+
+    return [
+        path
+        for path, (_, entry) in ledger.newest.items()
+        if path in manifests or path.startswith(runs) or (path.startswith("mlruns/") and belongs(entry))
+    ]
 
 
 def _changed_start(root: Path, ledger: Ledger, start: Path) -> Finding | None:

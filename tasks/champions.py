@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from rangeline.errors import BadInputError
+from rangeline.errors import BadInputError, BusyError
 from rangeline.provenance.graph import ModelVersion
 from tasks.tracking import CHAMPION, FORMER, Tracker
 
@@ -71,9 +71,27 @@ def champion_and_former(tracker: Tracker, name: str) -> tuple[int, int]:
 
 
 def give_back(tracker: Tracker, name: str, version: int, former: int, reason: str) -> None:
-    """Give the alias `champion` to a former one, and mark the version that loses it with the reason."""
+    """Give the alias `champion` to a former one, and mark the version that loses it with the reason.
+
+    Raises
+    ------
+    BusyError
+        When another version has the alias by now.
+    """
+    champion = tracker.alias_version(name, CHAMPION)
+    if champion != version:
+        msg = (
+            f"Version {version} must still be champion when it is rolled back; got {champion}, promoted "
+            f"while version {former} was verified. Nothing was changed: look at it, then give the command again."
+        )
+        raise BusyError(msg)
     tracker.client.set_model_version_tag(name, str(version), ROLLED_BACK, reason[:250])
     tracker.set_alias(name, CHAMPION, former)
+
+
+def was_rolled_back(tracker: Tracker, name: str, version: int) -> bool:
+    """Tell whether a person took the alias `champion` from a version; no gate gives it back by itself."""
+    return ROLLED_BACK in dict(tracker.client.get_model_version(name, str(version)).tags)
 
 
 def iteration_metrics(tracker: Tracker, run_id: str) -> dict[str, float]:

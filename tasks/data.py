@@ -109,7 +109,7 @@ def record_stage(workspace: str, stage: str) -> str:
     tracker.log_metrics(run_id, _numbers(manifest.facts), step=0)
     tracker.log_file(run_id, path)
     tracker.end_run(run_id)
-    note_stage(place.root, path, mlflow_run_id=run_id)
+    note_stage(place.root, path, mlflow_run_id=run_id, copies=tracker.local_artifacts(run_id, place.root))
     return run_id
 
 

@@ -7,12 +7,14 @@ no worker of the pool lives, nothing of the pool can be at work.
 import base64
 import json
 import os
+import time
 import urllib.error
 import urllib.request
 from typing import Any
 
 _UNFINISHED = ("RUNNING", "PENDING", "CANCELLING")
 _TIMEOUT_S = 10
+_PAUSES_S = (0.2, 1.0, 3.0, 0.0)
 
 
 def fetch(address: str, body: bytes | None = None) -> bytes | None:
@@ -62,5 +64,10 @@ def mark_left_runs(api: str, pool: str) -> list[str]:
 
 
 def _post(address: str, value: dict[str, Any]) -> Any:
-    found = fetch(address, json.dumps(value).encode())
-    return None if found is None else json.loads(found)
+    """Return the answer; a server that is too busy for its database answers nothing at first, and is asked again."""
+    for pause in _PAUSES_S:
+        found = fetch(address, json.dumps(value).encode())
+        if found is not None:
+            return json.loads(found)
+        time.sleep(pause)
+    return None

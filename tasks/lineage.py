@@ -142,9 +142,11 @@ def report_run(
     link = f"[{path.name}]({path.as_uri()}) on the machine that trained it, and in MLflow under `report/` of the run"
     show_markdown(f"report-{run}", f"{link}\n\n| | |\n|---|---|\n{rows}\n", f"Report of {run}")
     tracker = Tracker.open(place.root)
+    made = [path, *(path.with_name(name) for name in REPORT_FILES)]
     if run_id := tracker.find_run("rangeline.run", tracked_as(folder)):
-        for item in (path, *(path.with_name(name) for name in REPORT_FILES)):
+        for item in made:
             tracker.log_file(run_id, item, "report")
-    note(place.root, "report", files=[path], started=flow_started())
+        made += tracker.local_artifacts(run_id, place.root)
+    note(place.root, "report", files=made, started=flow_started(), mlflow_run_id=run_id)
     logger.info("report: %s", path)
     return path, table

@@ -27,7 +27,7 @@ from rangeline.stages.retention import run_of
 from rangeline.stages.run import finished_run_like, free_run_name
 from rangeline.stages.workspace import Workspace, open_workspace
 from tasks.audits import audit_target
-from tasks.champions import POLICY_MODEL, champion_and_former, give_back, model_versions
+from tasks.champions import POLICY_MODEL, champion_and_former, give_back, model_versions, was_rolled_back
 from tasks.notes import note, prefect_ids, utc_now
 from tasks.reporting import logger, show_markdown
 from tasks.tracking import CHAMPION, Tracker
@@ -214,6 +214,18 @@ def judge_accuracy(
     return {"accuracy did not fall": is_open, "unscored answers did not rise": steady}, words
 
 
+def standing_gates(workspace: str, version: int, serving: int | None) -> dict[str, bool | None]:
+    """Return the gates that people decide: nobody took the version back, and the champion is still the compared one.
+
+    Look right before promotion: training and evaluation take hours.
+    """
+    tracker = Tracker.open(Path(workspace).resolve())
+    return {
+        "champion is the one compared with": tracker.alias_version(POLICY_MODEL, CHAMPION) == serving,
+        "nobody rolled it back": not was_rolled_back(tracker, POLICY_MODEL, version),
+    }
+
+
 def evaluation_digests(*results: EvaluationResult) -> list[str]:
     """Return the digests of the manifests of evaluations."""
     return [digest_file(result.folder / MANIFEST_NAME) for result in results]
@@ -228,6 +240,8 @@ def roll_back(workspace: Path, reason: str) -> tuple[int, int]:
         If there is no champion, or it replaced none.
     CheckpointError
         If the former champion's bytes are not what they were.
+    BusyError
+        If another version was promoted meanwhile.
     """
     root = workspace.resolve()
     tracker = Tracker.open(root)

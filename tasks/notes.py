@@ -78,8 +78,8 @@ def note(
         )
 
 
-def note_stage(root: Path, manifest: Path, *, mlflow_run_id: str | None = None) -> None:
-    """Note a data stage and those that it builds upon, each version once."""
+def note_stage(root: Path, manifest: Path, *, mlflow_run_id: str | None = None, copies: Iterable[Path] = ()) -> None:
+    """Note a data stage and those that it builds upon, each version once, with the tracking store's `copies`."""
     noted = read_ledger(root).newest
     todo, seen = [manifest], set()
     while todo:
@@ -93,7 +93,12 @@ def note_stage(root: Path, manifest: Path, *, mlflow_run_id: str | None = None) 
         if name not in noted or noted[name][0] != digest:
             is_own = path == manifest
             note(
-                root, made.kind, manifest=path, started=flow_started(), mlflow_run_id=mlflow_run_id if is_own else None
+                root,
+                made.kind,
+                manifest=path,
+                files=copies if is_own else (),
+                started=flow_started(),
+                mlflow_run_id=mlflow_run_id if is_own else None,
             )
 
 

@@ -53,7 +53,6 @@ def _tracking_run(session: TrainingSession) -> str:
             return run_id
     else:
         run_id = tracker.start_run(folder.name, kind="train", tags={"rangeline.run": key})
-    note(place.root, "run", files=[folder.root / "run.json"], started=flow_started(), mlflow_run_id=run_id)
     # These may differ between two sittings of one run; parameters may not.
     free: Any = {
         "train": {
@@ -78,6 +77,8 @@ def _tracking_run(session: TrainingSession) -> str:
         tracker.log_inputs(run_id, refs, context=stage)
     if session.plan.needs_judge:
         _register_scorer(tracker, run_id, place)
+    files = [folder.root / "run.json", *tracker.local_artifacts(run_id, place.root)]
+    note(place.root, "run", files=files, started=flow_started(), mlflow_run_id=run_id)
     # Last: a sitting that was killed before it has logged part of the above, and the next one logs the rest.
     tracker.client.set_tag(run_id, _BEGUN, "true")
     return run_id
@@ -137,7 +138,12 @@ def record_iteration(session: TrainingSession, number: int, run_id: str) -> dict
         session.workspace.root,
         "iteration",
         manifest=iteration.folder / MANIFEST_NAME,
-        files=[iteration.folder / "timings.json", *beside],
+        files=[
+            iteration.folder / "timings.json",
+            *beside,
+            *session.opened.folder.root.glob("sittings/*.json"),
+            *tracker.local_artifacts(child, session.workspace.root),
+        ],
         started=began,
         mlflow_run_id=child,
     )
@@ -213,6 +219,10 @@ def register_policy(session: TrainingSession, run_id: str, number: int) -> int:
     tracker = Tracker.open(place.root)
     version = tracker.register(POLICY_MODEL, run_id=run_id, reference=reference)
     tracker.set_alias(POLICY_MODEL, "challenger", version)
+    files = tracker.local_artifacts(run_id, place.root)
+    note(
+        place.root, "registration", files=files, mlflow_run_id=run_id, facts={"model": POLICY_MODEL, "version": version}
+    )
     return version
 
 
@@ -279,7 +289,8 @@ def record_evaluation(workspace_root: str, label: str, folder: str, metrics: dic
     tracker.log_inputs(run_id, refs.inputs, context="evaluation")
     tracker.log_file(run_id, place / folder / "samples.parquet")
     tracker.end_run(run_id)
-    note_stage(place.resolve(), (place / folder).resolve() / MANIFEST_NAME, mlflow_run_id=run_id)
+    copies = tracker.local_artifacts(run_id, place)
+    note_stage(place.resolve(), (place / folder).resolve() / MANIFEST_NAME, mlflow_run_id=run_id, copies=copies)
     rows = [
         {"domain": domain, **values["average"], "missing_share": values["missing_share"]}
         for domain, values in metrics.items()

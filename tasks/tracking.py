@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlparse
+from urllib.request import url2pathname
 
 import numpy as np
 
@@ -179,6 +181,14 @@ class Tracker:
     def log_file(self, run_id: str, path: Path, artifact_path: str | None = None) -> None:
         """Log a file under an artifact folder of the run; None means its root."""
         self.client.log_artifact(run_id, str(path), artifact_path)
+
+    def local_artifacts(self, run_id: str, root: Path) -> list[Path]:
+        """Return the run's artifacts that lie in a workspace, in order; none where a server keeps them."""
+        place = urlparse(self.client.get_run(run_id).info.artifact_uri)
+        folder = Path(url2pathname(place.path))
+        if place.scheme not in ("", "file") or not folder.resolve().is_relative_to(root.resolve()):
+            return []
+        return sorted(path for path in folder.rglob("*") if path.is_file())
 
     def log_json(self, run_id: str, content: Mapping[str, Any], artifact_file: str) -> None:
         """Log a mapping as a JSON artifact under the given name."""

@@ -2,6 +2,7 @@
 
 import json
 import socket
+import time
 import urllib.error
 import urllib.request
 
@@ -45,3 +46,15 @@ def read_until(process, words):
         if words in line:
             return "".join(lines)
     pytest.fail(f"ended without '{words}':\n{''.join(lines)}")
+
+
+def ask_patiently(address, *, body=None, seconds=120):
+    """Return the value that a server gives, asked again while it is too busy, as Prefect does."""
+    deadline = time.monotonic() + seconds
+    while True:
+        status, text = ask(address, body=body)
+        if status < 300:
+            return json.loads(text)
+        assert status == 503, text
+        assert time.monotonic() < deadline, text
+        time.sleep(1)

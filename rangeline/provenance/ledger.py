@@ -125,11 +125,24 @@ def append_note(root: Path, note: Note) -> str:
         "facts": dict(note.facts),
     }
     value["digest"] = digest_json(value)
-    with path.open("a", encoding="utf-8") as handle:
-        handle.write(_line(value) + "\n")
-        handle.flush()
-        os.fsync(handle.fileno())
+    _append_whole(path, (_line(value) + "\n").encode())
     return str(value["digest"])
+
+
+def _append_whole(path: Path, line: bytes) -> None:
+    """Write a line or none of it: half of one, as a full disk leaves it, would be in the way of every later line."""
+    handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+    try:
+        size = os.fstat(handle).st_size
+        try:
+            while line:
+                line = line[os.write(handle, line) :]
+            os.fsync(handle)
+        except OSError:
+            os.ftruncate(handle, size)
+            raise
+    finally:
+        os.close(handle)
 
 
 def _line(value: Mapping[str, Any]) -> str:

@@ -1,6 +1,5 @@
 """`rangeline serve` with a training at work, and any of its processes killed: marked, nothing left, and it goes on."""
 
-import json
 import os
 import random
 import shutil
@@ -10,7 +9,7 @@ import uuid
 
 import pytest
 from killing import MARK, find_marked, kill_marked, learned, wait_for_none
-from local_servers import ask, free_ports, read_until
+from local_servers import ask_patiently, free_ports, read_until
 from tiny import cli, make_toy, train_toy
 
 from flows.run_nightly import request_of
@@ -45,14 +44,13 @@ class Served:
     def submit(self, parameters):
         """Start the flow as the page does; return the id of the flow run."""
         body = {"deployments": {"name": {"any_": ["train"]}}}
-        deployment = json.loads(ask(f"{self.api}/deployments/filter", body=body)[1])[0]["id"]
-        status, text = ask(f"{self.api}/deployments/{deployment}/create_flow_run", body={"parameters": parameters})
-        assert status in (200, 201), text
-        return json.loads(text)["id"]
+        deployment = ask_patiently(f"{self.api}/deployments/filter", body=body)[0]["id"]
+        made = ask_patiently(f"{self.api}/deployments/{deployment}/create_flow_run", body={"parameters": parameters})
+        return made["id"]
 
     def state(self, flow_run):
         """Return the state of a flow run."""
-        return json.loads(ask(f"{self.api}/flow_runs/{flow_run}")[1])["state"]["type"]
+        return ask_patiently(f"{self.api}/flow_runs/{flow_run}")["state"]["type"]
 
     def wait_for(self, flow_run, *states, seconds=WAIT_S):
         """Wait for one of some states; return the state and how long it took."""

@@ -210,3 +210,12 @@ def test_the_worker_serves_the_pool_of_the_deployments():
     (pool,) = {item["work_pool"]["name"] for item in deployments}
     for command in (SERVICES["worker"]["command"], containers(WORKLOADS["Deployment/worker"])[0]["command"]):
         assert ["--pool", pool, "--type", "process"] == command[3:7]
+
+
+def test_every_database_address_names_a_driver_that_is_installed():
+    """Without its name SQLAlchemy takes whatever driver it likes best: each address says its own, which is pinned."""
+    texts = [path.read_text() for path in (*DEPLOY.rglob("*.yaml"), DEPLOY.parent / "docs" / "servers.md")]
+    found = {word for text in texts for word in re.findall(r"\bpostgresql(\+\w+)?://", text)}
+    pinned = (DEPLOY / "compose" / "requirements.txt").read_text() + (DEPLOY.parent / "constraints.txt").read_text()
+    assert {"+asyncpg", "+psycopg2"} == found
+    assert all(driver.removeprefix("+") in pinned for driver in found)

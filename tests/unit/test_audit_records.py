@@ -7,9 +7,10 @@ import pytest
 
 from benchmarks.lineage.make import make_data, make_iteration
 from rangeline.audit import Stores, audit
-from rangeline.audit_records import TrackedNumbers, check_ledger, check_noted, check_numbers
-from rangeline.provenance.kept import find_kept
+from rangeline.audit_records import TrackedNumbers, check_kept, check_ledger, check_noted, check_numbers
+from rangeline.provenance.kept import find_kept, kept_digests
 from rangeline.provenance.ledger import PRUNED, Note, append_note, ledger_path, read_ledger, vouched_files
+from rangeline.run_notes import run_facts, why_absent
 from rangeline.stages.retention import find_older, keep_lineage, lineage_refs
 
 
@@ -155,3 +156,30 @@ def test_tracked_numbers_are_those_of_the_files(tmp_path, values, expected):
     found = check_numbers(tmp_path, TrackedNumbers(manifest=name, run_id="x", values=values))
     assert (expected is not None) is found.is_failure
     assert (expected or "3 metrics") in found.detail
+
+
+def test_a_changed_byte_of_kept_bytes_is_named(moved_on):
+    """What a later run replaced rests on the kept file alone: with one byte of it changed, that file is named."""
+    root, _ = moved_on
+    assert {"ok"} == {item.status for item in check_kept(root)}
+    place = next(iter(kept_digests(root).values()))
+    content = place.read_bytes()
+    place.unlink()  # a hard link: its other name must not change with it
+    place.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    bad = [item for item in check_kept(root) if item.is_failure]
+    assert [place.relative_to(root).as_posix()] == [item.path for item in bad]
+    assert "kept as" in bad[0].detail
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"kept": [1]}', '{"keqt": [1], "retired": [], "best": null}'])
+def test_a_damaged_note_of_retention_stops_no_audit(text, tmp_path):
+    """A note that cannot be read explains nothing, and is no error: its manifest tells that it changed."""
+    folder = tmp_path / "runs" / "r" / "iterations" / "000001"
+    folder.mkdir(parents=True)
+    (folder / "retention.json").write_text(text)
+    sittings = tmp_path / "runs" / "r" / "sittings"
+    sittings.mkdir()
+    (sittings / "0001.json").write_text(text)
+    assert ("sitting 0001 cannot be read: it was changed",) == run_facts(folder)
+    is_retired, _ = why_absent(tmp_path / "runs" / "r" / "checkpoints" / "000001")
+    assert is_retired

@@ -1,6 +1,9 @@
 """The ledger: lines in order, chained, and no byte of it can change unseen."""
 
+import errno
 import json
+import os
+import resource
 
 import pytest
 
@@ -89,3 +92,21 @@ def test_what_lies_in_place_by_right_is_what_was_noted_last(tmp_path):
     path = tmp_path / "models" / "warmup" / "manifest.json"
     path.write_text(json.dumps(json.loads(path.read_text())))
     assert "models/warmup/policy/weights.bin" not in vouched_files(tmp_path, read_ledger(tmp_path))
+
+
+def test_a_line_that_does_not_fit_leaves_none_of_itself(tmp_path):
+    """A disk that is full amid a line costs that line alone: the ledger is as before, and the next line goes on."""
+    path = filled(tmp_path, 2)
+    before = path.read_bytes()
+    child = os.fork()
+    if child == 0:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) + 40, len(before) + 40))
+        try:
+            append_note(tmp_path, Note(kind="report", ended="2026-01-03"))
+        except OSError as error:
+            os._exit(error.errno)
+        os._exit(0)
+    assert errno.EFBIG == os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    assert before == path.read_bytes()
+    append_note(tmp_path, Note(kind="report", ended="2026-01-03"))
+    assert ((), 3) == (read_ledger(tmp_path).problems, len(read_ledger(tmp_path).entries))
