@@ -21,7 +21,7 @@ demo: .venv/demo.ok ## Run the main job on a real model and real problems
 toy: .venv/toy.ok ## Candidate selection in a world of words: one method, two of its ten epochs, through every stage
 	OMP_NUM_THREADS=1 $(BIN)/rangeline demo --config configs/toy.yaml --set train.iterations=16 --set train.evaluate_every=1
 
-check: .venv/test.ok ## Format, lint, types, import contracts
+check: .venv/test.ok docs ## Format, lint, types, import contracts, and the documentation site
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
@@ -37,7 +37,7 @@ format: .venv/test.ok ## Format, and mend what the linter can mend
 test: .venv/test.ok ## Laws, oracles, hostile inputs, flows, resume
 	$(BIN)/python -m pytest -m "not slow"
 
-test-slow: .venv/test.ok .venv-vllm/ok ## What takes long: real model, simulations, more kill points, a vLLM server
+test-slow: .venv/test.ok .venv-vllm/ok ## What takes long: real model, simulations, notebooks, more kill points, a vLLM server
 	$(BIN)/python -m pytest -m slow
 
 test-ops: .venv/ops.ok ## Nights, lineage, faults, servers, pages in a browser and what a run leaves, for real (40 minutes)

@@ -17,7 +17,7 @@ import typer
 
 from flows import cli_start, judge_cli
 from flows.cli_manners import friendly as friendly
-from flows.cli_manners import manner, say, say_object, say_result, say_table, take_manner
+from flows.cli_manners import manner, require_answerable, say, say_object, say_result, say_table, take_manner
 from rangeline.config import PipelineConfig
 from rangeline.errors import ConfigError
 from rangeline.full_disk import FullDiskTold, require_writable
@@ -88,7 +88,7 @@ def open_console(*, quiet: bool) -> None:
     logger.propagate = False
 
 
-def in_workspace(
+def in_workspace(  # noqa: PLR0913 - one argument an option
     work: Callable[[Workspace, PipelineConfig], None],
     workspace: Path,
     *,
@@ -97,10 +97,13 @@ def in_workspace(
     quiet: bool = False,
     debug: bool = False,
     flows: bool = True,
+    trains: bool = False,
 ) -> None:
     """Choose the workspace and settings, then do the work there, with a Prefect server and errors made friendly."""
     with friendly(debug=debug):
         place, settings = choose_workspace(workspace, config_file=config, assignments=assignments or [])
+        if trains:
+            require_answerable(settings.train.on_alarm)
         prepare_environment(workspace)
         if flows:
             require_writable(place.root)
@@ -162,7 +165,7 @@ def demo(
         say_table(list(result["table"]))  # type: ignore[call-overload]
         say_pages(place, Path(str(result["page"])), name)
 
-    in_workspace(work, workspace, config=config, assignments=assignments, quiet=quiet, debug=debug)
+    in_workspace(work, workspace, config=config, assignments=assignments, quiet=quiet, debug=debug, trains=True)
 
 
 @app.command()
@@ -274,7 +277,7 @@ def train(  # noqa: PLR0913 - one argument an option
         else:
             say_table([(name, str(value)) for name, value in result.items()])
 
-    in_workspace(work, workspace, config=config, assignments=assignments, quiet=quiet, debug=debug)
+    in_workspace(work, workspace, config=config, assignments=assignments, quiet=quiet, debug=debug, trains=True)
 
 
 @app.command()
@@ -455,7 +458,7 @@ def nightly(
         outcome = str(flow(NightlyRequest(workspace=str(place.root), inbox=inbox)))
         say_result({"outcome": outcome}, outcome)
 
-    in_workspace(work, workspace, quiet=quiet, debug=debug)
+    in_workspace(work, workspace, quiet=quiet, debug=debug, trains=True)
 
 
 @app.command()

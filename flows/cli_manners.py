@@ -11,7 +11,7 @@ from numbers import Integral, Real
 
 import typer
 
-from rangeline.errors import RangelineError
+from rangeline.errors import ConfigError, RangelineError
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +87,23 @@ def _plain(value: object) -> object:
     if isinstance(value, Real):
         return float(value) if math.isfinite(value) else None
     return str(value)
+
+
+def require_answerable(on_alarm: str) -> None:
+    """Require a Prefect page where a run may pause for a person: a command's own server has none to answer on.
+
+    Raises
+    ------
+    ConfigError
+        When the run would wait for nobody.
+    """
+    if on_alarm == "pause" and not os.environ.get("PREFECT_API_URL"):
+        msg = (
+            "'PREFECT_API_URL' must name a Prefect server with train.on_alarm=pause, so that somebody can answer on "
+            "its page; got nothing. Start 'rangeline serve' and export its address, or set train.on_alarm to continue, "
+            "recalibrate or stop."
+        )
+        raise ConfigError(msg)
 
 
 @contextmanager

@@ -70,7 +70,7 @@ def answer_alarm(session: Session, number: int, outcome: ExpectationOutcome, on_
 
 def ask_person(run: str, number: int, outcome: ExpectationOutcome) -> AlarmAnswer:
     """Pause the flow run, for a day at most, until somebody resumes it in the Prefect UI with the form filled in."""
-    logger.warning("paused for a person: resume the flow run in the Prefect UI, or cancel it (%s)", outcome.page_path)
+    logger.warning("paused for a person: press Resume on %s, or cancel it (%s)", flow_run.ui_url, outcome.page_path)
     text = _FORM.format(number=number, run=run, reasons=outcome.markdown, page=outcome.page_path)
     # A retried flow run asks again: Prefect would give it the answer of the time before, and stop it once more.
     key = f"coverage-{number}-{flow_run.run_count}"

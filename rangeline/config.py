@@ -5,6 +5,7 @@ Settings stop at the stage edge: numeric functions take plain keyword arguments.
 """
 
 import difflib
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -578,5 +579,8 @@ def build_config(values: Mapping[str, Any], *, source: str) -> PipelineConfig:
             msg = f"Setting '{name}' is not known ({source}).{hint}"
         else:
             rule = first["msg"].removeprefix("Value error, ")
-            msg = f"Setting '{name}' is not valid: {rule}; got {first['input']!r:.80} ({source})."
+            choices = re.findall(r"'([^']+)'", str(first.get("ctx", {}).get("expected", "")))
+            close = difflib.get_close_matches(str(first["input"]), choices, n=1)
+            hint = f" Did you mean '{close[0]}'?" if close else ""
+            msg = f"Setting '{name}' is not valid: {rule}; got {first['input']!r:.80} ({source}).{hint}"
         raise ConfigError(msg) from error

@@ -1,5 +1,6 @@
 """Audit and reach: from a version back to every byte it came from, and forwards from a prompt to every model."""
 
+import difflib
 import json
 from collections.abc import Iterable
 from functools import cache
@@ -52,13 +53,19 @@ def _start(place: Workspace, target: str) -> tuple[Path, dict[str, Any] | None]:
             found = Tracker.open(place.root).find_version(POLICY_MODEL, target)
         except BadInputError as error:
             msg = f"'{target}' must be a run, a folder or a model version; got none of them in '{place.root}'."
-            raise ConfigError(msg) from error
+            raise ConfigError(msg + _nearest(place, target)) from error
         return place.root / str(found["reference"]["checkpoint"]["path"]), dict(found["reference"])
     run = RunFolder(place.run(target))
     if (run.root / "run.json").is_file():
         return _last_of(run), None
     msg = f"'{target}' must be a run, a checkpoint or data folder, or a model version; got none in '{place.root}'."
-    raise ConfigError(msg)
+    raise ConfigError(msg + _nearest(place, target))
+
+
+def _nearest(place: Workspace, target: str) -> str:
+    """Return a hint at the run that a name is nearly that of; empty where there is none."""
+    close = difflib.get_close_matches(target, [path.parent.name for path in place.runs.glob("*/run.json")], n=1)
+    return f" Did you mean '{close[0]}'?" if close else ""
 
 
 def _last_of(run: RunFolder) -> Path:

@@ -34,8 +34,9 @@ console = Console(stderr=True)
 
 _LINE_EVERY_S = 20.0
 _ARTIFACT_EVERY_S = 2.0
-_TOLD = ("Running stage", "Stage '")
-"""Lines of DVC that a person wants to read; the rest is advice on git, and an error is told where it ends the flow."""
+_TOLD = ("Running stage", "Stage '", "note: ")
+"""Lines of DVC and notes of a stage that a person wants to read; the rest is advice on git, and an error is told where
+it ends the flow."""
 _STAGE_LINE = re.compile(r"progress (\S+) (\d+) (\d+)$")
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from rangeline.evaluation.comparison_statistics import FlipCount, SeedDifference, SeedMean
 from rangeline.evaluation.comparison_summary import DesignSummary, MethodSummary
-from rangeline.evaluation.report_text import DASH, markdown_cell
+from rangeline.evaluation.report_text import DASH, level_text, markdown_cell
 
 _FEWEST_SEEDS = 5
 """Resampling fewer seeds gives intervals that are far too narrow: they are shown, and no verdict is drawn from them."""
@@ -173,8 +173,9 @@ def finding(design: DesignSummary, confidence: float) -> str:
         words = "beats"
     elif difference.upper < 0:
         words = "loses to"
+    level = level_text(confidence)
     return (
-        f"{design.reference} {words} the best scalar reduction, {best.method}: {points}, {confidence:.0%} interval "
+        f"{design.reference} {words} the best scalar reduction, {best.method}: {points}, {level} interval "
         f"[{_points(difference.lower)}, {_points(difference.upper)}], {difference.num_wins} of "
         f"{difference.num_seeds} seeds."
     )

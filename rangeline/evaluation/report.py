@@ -92,7 +92,7 @@ def render_report(summary: RunSummary) -> str:
     )
     environment.filters |= {"count": report_text.count_text, "share": report_text.share_text}
     environment.filters |= {"number": report_text.number_text, "signed": report_text.signed_text}
-    environment.filters["level"] = "{:.0%}".format
+    environment.filters["level"] = report_text.level_text
     environment.filters |= {"estimate": estimate_text, "change": change_text}
     shown = _shown_transcripts(summary.transcripts)
     return environment.get_template("report_template.html").render(

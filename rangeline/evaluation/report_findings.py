@@ -51,7 +51,8 @@ def _truth_of_flips(summary: RunSummary) -> tuple[str, str, str]:
     lower, upper = clustered_band(value, owner, confidence=summary.confidence)
     share = f"{share_text(right / (right + wrong))} ({share_text(lower)} to {share_text(upper)})"
     detail = (
-        f"Of {what}: {count_text(right)} turned towards the truth, {count_text(wrong)} away from it, {share} right."
+        f"Of {what}: {count_text(right)} turned towards the truth, {count_text(wrong)} away from it, {share} right. "
+        "Each counts once, however small its credit."
     )
     if len(set(owner)) < _FEWEST_ITERATIONS:
         return "?", "too few to tell", detail

@@ -73,7 +73,8 @@ _PLOTS: dict[str, Named] = {
             ("away from it", "oracle/flips_wrong"),
         ),
         "Rollouts whose advantage has another sign than the middle of the interval alone would give; where an oracle "
-        "knows the truth of policy rollouts, whether it agrees with the new sign.",
+        "knows the truth of policy rollouts, whether it agrees with the new sign. Each counts once, however small its "
+        "credit.",
     ),
     "audit_flips": (
         "The same on audited rollouts, whose truth is known",

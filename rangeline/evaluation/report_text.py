@@ -104,6 +104,11 @@ def share_text(value: float | None) -> str:
     return f"{100 * value:.1f}%".replace("-", _MINUS)
 
 
+def level_text(value: float) -> str:
+    """Return a confidence in percent with all its digits: 0.995 is 99.5%, never 100%."""
+    return f"{100 * value:.6g}%"
+
+
 def points_text(value: float | None) -> str:
     """Return a difference of shares in signed percentage points, without the word; a dash if it is not known."""
     if value is None or not math.isfinite(value):

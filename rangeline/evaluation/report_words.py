@@ -11,6 +11,7 @@ from rangeline.evaluation.comparison import PairedDifference
 from rangeline.evaluation.report_text import (
     DASH,
     count_text,
+    level_text,
     number_of,
     number_text,
     points_text,
@@ -72,7 +73,7 @@ def accuracy_finding(domain: DomainEvaluation) -> Finding:
         mark, verb, holds = "▲", "rose", "excludes 0"
     elif paired.upper is not None and paired.upper < 0:
         mark, verb, holds = "▼", "fell", "excludes 0"
-    detail = f"{change_text(paired)}: the {paired.confidence:.0%} interval {holds}."
+    detail = f"{change_text(paired)}: the {level_text(paired.confidence)} interval {holds}."
     return Finding(mark=mark, headline=f"Accuracy on {name} {verb}", numbers=numbers, detail=detail)
 
 

@@ -1,6 +1,7 @@
 """Calibration stages: judge the source and calibration pools once, fit the scorer and scale."""
 
 import json
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -16,7 +17,13 @@ from rangeline.errors import CalibrationError
 from rangeline.lineage import MANIFEST_NAME, atomic_write, write_json, write_manifest
 from rangeline.records import FloatArray, JudgmentTable, RolloutSet
 from rangeline.rewards.judge_interval import ScoreScale
-from rangeline.stages.calibration_rollouts import JUDGED_POOLS, judge_pools, require_checkable, sample_pools
+from rangeline.stages.calibration_rollouts import (
+    JUDGED_POOLS,
+    judge_pools,
+    missing_note,
+    require_checkable,
+    sample_pools,
+)
 from rangeline.stages.judge_records import keep_judge
 from rangeline.stages.judging import Verdicts, open_judge
 from rangeline.stages.progress import Progress
@@ -172,6 +179,8 @@ def calibrate(workspace: Workspace, config: PipelineConfig, progress: Progress) 
     judge = open_judge(workspace, config.judge, trust_remote_code=config.policy.trust_remote_code)
     sampled = sample_pools(workspace, config, progress)
     require_checkable(sampled["calibration"], config)
+    if note := missing_note(sampled, config):
+        logging.getLogger("rangeline").warning("note: %s", note)
     judged, asked, flips = judge_pools(sampled, judge, config, progress)
     judge_facts = {"model": config.judge.model, "rubric_sha256": judge.rubric.digest, "digest": judge.model_digest}
     pairs = {pool: (judgments, verdicts.truth_N) for pool, (_, judgments, verdicts) in judged.items()}

@@ -4,6 +4,7 @@ Answers are checked against references as soon as they are sampled, which costs 
 """
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -87,6 +88,27 @@ def require_checkable(pool: SampledPool, config: PipelineConfig) -> None:
         "intervals.alpha in params.yaml. The judge was not asked yet."
     )
     raise CalibrationError(msg)
+
+
+def missing_note(sampled: Mapping[str, SampledPool], config: PipelineConfig) -> str | None:
+    """Return what to say where more rewards are missing than the coverage gate will let pass; None where it will.
+
+    Parameters
+    ----------
+    sampled
+        Pools by name.
+    config
+        Settings; `coverage.max_missing_share` and the completion cap are read.
+    """
+    unscored = sum(int(pool.verdicts.unscorable_N.sum()) for pool in sampled.values())
+    total = sum(len(pool.verdicts.unscorable_N) for pool in sampled.values())
+    if unscored <= config.coverage.max_missing_share * total:
+        return None
+    cut = sum(pool.verdicts.reason_N.count("cut off") for pool in sampled.values())
+    return (
+        f"{unscored} of {total} rollouts can have no reward, {cut} of them cut off at sampling.max_tokens="
+        f"{config.sampling.max_tokens}; training will miss as many, and its coverage gate stay closed"
+    )
 
 
 def judge_pools(

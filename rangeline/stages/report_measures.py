@@ -19,10 +19,11 @@ from rangeline.errors import ModelLoadError
 from rangeline.evaluation.comparison_statistics import count_flips
 from rangeline.evaluation.reliability import pair_agreement, reliability_bins
 from rangeline.evaluation.run_summary import CalibrationRow
-from rangeline.judge.coordinates import ChoiceCoordinate, ScoreCoordinate
+from rangeline.judge.rubric import Rubric
 from rangeline.lineage import MANIFEST_NAME, digest_file, read_manifest
 from rangeline.records import FloatArray, JudgmentTable
 from rangeline.stages.calibration import read_truth
+from rangeline.stages.estimate import questions_of
 from rangeline.stages.iteration import SHARES
 from rangeline.stages.judge_clients import read_rubric
 from rangeline.stages.run import RunFolder
@@ -36,13 +37,23 @@ class Judged:
 
     scorer: StateScorer | None
     """None where calibration was made anew since: its scorer is not the run's."""
-    questions: int | None
-    """Questions that a judge is asked of one rollout; None where its rubric cannot be read any more."""
+    rubric: Rubric | None
+    """What the judge is asked; None where it cannot be read any more, and of a judge that is asked nothing."""
+    is_asked: bool = True
+    """False for a synthetic judge, which looks the truth up."""
+
+    def questions(self, rollouts: int, group_size: int) -> int | None:
+        """Return how many questions so many rollouts take, each order of replies counted; None where not known."""
+        if not self.is_asked:
+            return 0
+        return None if self.rubric is None else questions_of(self.rubric, rollouts, group_size)[0]
 
 
 def judged_by(workspace: Workspace, run: RunFolder, config: PipelineConfig) -> Judged:
     """Return the scorer of a run and the number of its judge's questions, as far as both are still there."""
-    return Judged(scorer=_scorer(workspace, run), questions=_questions(workspace, config))
+    is_asked = not config.judge.is_synthetic
+    rubric = _rubric(workspace, config) if is_asked else None
+    return Judged(scorer=_scorer(workspace, run), rubric=rubric, is_asked=is_asked)
 
 
 def _scorer(workspace: Workspace, run: RunFolder) -> StateScorer | None:
@@ -56,14 +67,11 @@ def _scorer(workspace: Workspace, run: RunFolder) -> StateScorer | None:
     return StateScorer.from_bytes((workspace.calibration / "scorer.ubj").read_bytes())
 
 
-def _questions(workspace: Workspace, config: PipelineConfig) -> int | None:
-    if config.judge.is_synthetic:
-        return 0  # it looks the truth up, and is asked nothing
+def _rubric(workspace: Workspace, config: PipelineConfig) -> Rubric | None:
     try:
-        rubric = read_rubric(workspace.root / config.judge.rubric, config.judge.rubric)
+        return read_rubric(workspace.root / config.judge.rubric, config.judge.rubric)
     except ModelLoadError:
         return None
-    return sum(isinstance(item, ChoiceCoordinate | ScoreCoordinate) for item in rubric.coordinates)
 
 
 def measure(folder: Path, config: PipelineConfig, judged: Judged) -> dict[str, float | None]:
@@ -89,7 +97,7 @@ def measure(folder: Path, config: PipelineConfig, judged: Judged) -> dict[str, f
     tables = [read_judgments(folder / f"{share}_judgments.parquet") for share in SHARES]
     policy, _, audit = tables
     rows = sum(len(table.prompt_id_N) for table in tables)
-    numbers["budget/judge_calls"] = None if judged.questions is None else rows * judged.questions
+    numbers["budget/judge_calls"] = judged.questions(rows, config.sampling.group_size)
     numbers["judge/missing_share"] = float(policy.missing_N.mean()) if len(policy.missing_N) else None
     numbers["judge/alike_share"] = _alike_share(policy)
     truth_N = read_truth(folder / "audit_coverage.parquet")

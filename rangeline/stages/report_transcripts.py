@@ -93,8 +93,9 @@ def _share(
                         state=states.get(i, "not judged"),
                         lower=None if intervals.missing_N[i] else float(intervals.lower_N[i]),
                         upper=None if intervals.missing_N[i] else float(intervals.upper_N[i]),
-                        advantage=credit[0][i],
-                        midpoint_advantage=credit[1][i],
+                        # The 0 that the update takes for a missing reward is no credit of 0.
+                        advantage=None if intervals.missing_N[i] else credit[0][i],
+                        midpoint_advantage=None if intervals.missing_N[i] else credit[1][i],
                         verdict=_verdict(row, float(value)),
                         finish=rollouts.finish_reason_N[i],
                         truth=None if math.isnan(value) else float(value),

@@ -76,7 +76,7 @@ def _measured(workspace: Workspace, run: RunFolder, done: int, config: PipelineC
     if config is None:
         return _Measured(notes=("Settings of this run are no settings any more: nothing was measured after it.",))
     if not (done and (run.iteration(1) / "policy_judgments.parquet").is_file()):
-        judged = Judged(scorer=None, questions=None)
+        judged = Judged(scorer=None, rubric=None)
         return _Measured(numbers=tuple(measure(run.iteration(i), config, judged) for i in range(1, done + 1)))
     judged, confidence = judged_by(workspace, run, config), config.coverage.confidence
     note = "Calibration was made anew since this run: nothing is known here of how its scorer did."

@@ -4,6 +4,7 @@ An iteration counts as done when its manifest is there and its checkpoint is com
 folder is the remains of an interrupted iteration; the same seeds make it again.
 """
 
+import difflib
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -160,7 +161,9 @@ def read_run(folder: RunFolder) -> dict[str, Any]:
         return dict(json.loads(path.read_text(encoding="utf-8")))
     except FileNotFoundError as error:
         known = sorted(item.parent.name for item in folder.root.parent.glob("*/run.json"))
-        msg = f"Run '{folder.name}' must exist; got no '{path}'. Known runs: {', '.join(known) or 'none'}."
+        close = difflib.get_close_matches(folder.name, known, n=1)
+        hint = f" Did you mean '{close[0]}'?" if close else ""
+        msg = f"Run '{folder.name}' must exist; got no '{path}'. Known runs: {', '.join(known) or 'none'}.{hint}"
         raise ConfigError(msg) from error
     except ValueError as error:
         msg = f"'{path}' must be JSON; got {error}. Restore it, or start another run with --run."

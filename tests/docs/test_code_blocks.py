@@ -19,7 +19,7 @@ from rangeline.judge.rubric import parse_rubric
 PAGES = sorted([*ROOT.glob("docs/*.md"), *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "data/README.md"))])
 BLOCK = re.compile(r"^```(?P<kind>[^\n]*)\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL)
 KINDS = ("python", "{.python .sketch}", "shell", "yaml", "json", "text")
-OUTSIDE = ("prefect", "export", "dvc", "pip", "docker", "kubectl")
+OUTSIDE = ("prefect", "export", "dvc", "pip", "docker", "kubectl", "jupyter")
 """First words that are other tools' or the shell's own."""
 
 

@@ -108,3 +108,13 @@ def test_init_gives_numbers_to_a_program(tmp_path, tiny_model_folder):
     found = json.loads(out)
     assert 90 == sum(found["prompts"].values()) + found["left_out"]
     assert found["limits"]
+
+
+def test_a_run_never_pauses_where_nobody_can_answer(tmp_path, tiny_model_folder, monkeypatch):
+    """Without a Prefect page of a server that lasts, pausing is refused before anything starts."""
+    monkeypatch.delenv("PREFECT_API_URL", raising=False)
+    root = tmp_path / "mine"
+    said("init", root, "--model", tiny_model_folder, "--yes")
+    code, _, err = said("train", "-w", root, "--set", "train.on_alarm=pause")
+    assert 2 == code
+    assert "'PREFECT_API_URL' must name a Prefect server with train.on_alarm=pause" in err

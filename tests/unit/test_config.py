@@ -227,3 +227,11 @@ def test_a_first_factor_is_kept_for_one_estimator_alone():
     one = {"estimator": "range", "advantage_scale": "match_initial"}
     for allowed in ({"estimator": "auto", "advantage_scale": "match_batch"}, one):
         assert build_config({"advantages": allowed}, source="s").advantages.estimator in ("auto", "range")
+
+
+def test_a_choice_that_is_nearly_right_is_answered_with_the_right_one():
+    """A mistyped reward source, estimator or consequence is suggested; one like none of them is not."""
+    with pytest.raises(ConfigError, match=r"got 'verifer' \(x\)\. Did you mean 'verifier'\?$"):
+        build_config({"reward": {"source": "verifer"}}, source="x")
+    with pytest.raises(ConfigError, match=r"got 'zzz' \(x\)\.$"):
+        build_config({"train": {"on_alarm": "zzz"}}, source="x")

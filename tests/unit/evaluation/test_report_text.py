@@ -4,6 +4,7 @@ import pytest
 
 from rangeline.evaluation.report_text import (
     count_text,
+    level_text,
     number_of,
     number_text,
     points_text,
@@ -75,3 +76,8 @@ def test_cut_text_says_how_much_is_missing():
 def test_only_finite_numbers_are_numbers(value, expected):
     """Text, truth values and infinities are no metrics."""
     assert expected == number_of(value)
+
+
+def test_a_confidence_keeps_its_digits():
+    """No confidence below 1 is written as 100 %."""
+    assert ["95%", "99.5%", "99.9%"] == [level_text(value) for value in (0.95, 0.995, 0.999)]

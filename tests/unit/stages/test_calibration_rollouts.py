@@ -6,7 +6,7 @@ import pytest
 from rangeline.config import PipelineConfig
 from rangeline.errors import CalibrationError
 from rangeline.records import PromptRow
-from rangeline.stages.calibration_rollouts import SampledPool, require_checkable
+from rangeline.stages.calibration_rollouts import SampledPool, missing_note, require_checkable
 from rangeline.stages.judging import Verdicts
 
 
@@ -57,3 +57,12 @@ def test_what_nobody_can_score_calibrates_nothing():
     """A truth of a rollout with several answers is no checked answer."""
     with pytest.raises(CalibrationError, match=r"got 0 of 4 .*ambiguous"):
         require_checkable(pool([0.0] * 8, "ambiguous", unscorable=True), CONFIG)
+
+
+def test_missing_rewards_are_told_before_the_judge_is_asked():
+    """More than the gate lets pass, with how many were cut off; nothing is said of fewer."""
+    cut = SampledPool({}, Owners(["a"] * 4), pool([NAN] * 4, unscorable=True).verdicts)
+    fine = pool([1.0, 0.0, 1.0, 0.0])
+    told = missing_note({"source": cut, "calibration": fine}, CONFIG)
+    assert told.startswith("4 of 8 rollouts can have no reward, 4 of them cut off at sampling.max_tokens=24")
+    assert missing_note({"calibration": fine}, CONFIG) is None

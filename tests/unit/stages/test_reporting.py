@@ -4,17 +4,20 @@ import json
 from dataclasses import replace
 
 import jsonschema
+import numpy as np
 import pytest
 
 from rangeline.errors import ConfigError
 from rangeline.evaluation.comparison import PairedDifference
 from rangeline.evaluation.run_summary import METRICS
+from rangeline.judge.rubric import parse_rubric
 from rangeline.lineage import digest_file
-from rangeline.stages.data import read_pool
+from rangeline.stages.data import pool_counts, read_pool
+from rangeline.stages.estimate import estimate_run, questions_of
 from rangeline.stages.report_transcripts import transcripts_of
 from rangeline.stages.reporting import evaluations_of, summarise, write_report
 from rangeline.stages.run import RunFolder
-from rangeline.stages.tables import read_table
+from rangeline.stages.tables import read_intervals, read_table, write_intervals
 
 
 def _metrics(value, num=4):
@@ -210,3 +213,29 @@ def test_scorer_of_another_calibration_says_nothing(copy):
     assert () == summary.calibration
     assert "made anew" in summary.notes[0]
     assert all("judge/agreement" not in row for row in summary.iterations)
+
+
+def test_judge_calls_are_what_the_estimate_said(trained):
+    """A run's questions are counted as they were estimated: by rollout, by order of the replies, once a prompt."""
+    summary = summarise(trained.workspace, trained.run, ())
+    assert estimate_run(trained.workspace, trained.config, speed=1e9).judge_questions == (
+        summary.budget["judge calls"] + _calibration_questions(trained)
+    )
+
+
+def _calibration_questions(trained):
+    counts, config = pool_counts(trained.workspace), trained.config
+    rollouts = (counts["source"] + counts["calibration"]) * config.sampling.group_size
+    text = (trained.workspace.root / config.judge.rubric).read_text()
+    return questions_of(parse_rubric(text, source="rubric"), rollouts, config.sampling.group_size)[0]
+
+
+def test_a_missing_reward_has_no_credit_on_the_page(copy):
+    """The zero that the update takes for it is shown as unknown."""
+    folder = copy.run.iteration(1)
+    rows = {row.prompt_id: row for pool in ("policy", "audit") for row in read_pool(copy.workspace, pool)}
+    intervals = read_intervals(folder / "policy_intervals.parquet")
+    missing = np.ones(len(intervals), dtype=bool)
+    write_intervals(folder / "policy_intervals.parquet", replace(intervals, missing_N=missing, unbounded_N=~missing))
+    shown = [item for item in transcripts_of(folder, 1, rows) if item.share == "policy"]
+    assert {None} == {rollout.advantage for item in shown for rollout in item.rollouts}
