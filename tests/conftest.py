@@ -37,6 +37,8 @@ def pytest_configure(config):
             "PREFECT_LOGGING_LEVEL": "CRITICAL",
             "PREFECT_LOGGING_TO_API_WHEN_MISSING_FLOW": "ignore",
             "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+            # A busy machine starts a server slowly.
+            "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "180",
             "PREFECT_SERVER_LOGGING_LEVEL": "CRITICAL",
             "RANGELINE_CACHE": str(home / "cache"),
             "RANGELINE_DVC_REMOTE": str(home / "remote"),
