@@ -1,6 +1,6 @@
 """Tokens a second of both rollout engines on the same prompts, and seconds a weight sync, by batch, length and model.
 
-Run from the repository root: `python -m benchmarks.rollouts.run [--models tiny,smollm2] [--batches 8,32]
+Run from the repository root: `python -m benchmarks.rollouts.run [--models tiny,small,smollm2] [--batches 8,32]
 [--lengths 8,32]`. Every model is served by a vLLM server of its own and held by the in-process engine in float32, on
 all cores of this machine, one engine at a time. No token ends a completion, so that both engines write exactly
 `batch x length` tokens. Each figure is the best of `--repeats` after one unmeasured call; a sync is timed
