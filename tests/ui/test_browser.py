@@ -27,7 +27,7 @@ pytestmark = [
     ),
 ]
 SHOTS = ROOT / "dist" / "screenshots"
-WAIT_MS = 300_000
+WAIT_MS = 120_000
 ENDED = ("COMPLETED", "FAILED", "CRASHED", "CANCELLED")
 
 
@@ -127,7 +127,7 @@ def test_a_run_from_the_form_completes_and_shows_coverage(served, page):
     while len(flow_runs(prefect)) == len(before) and time.monotonic() < deadline:
         time.sleep(0.5)
     (made,) = set(flow_runs(prefect)) - set(before)
-    deadline = time.monotonic() + WAIT_MS / 1000 * 4
+    deadline = time.monotonic() + 600
     state = {}
     while state.get("type") not in ENDED and time.monotonic() < deadline:
         state = ask_patiently(f"http://127.0.0.1:{prefect}/api/flow_runs/{made}")["state"]
