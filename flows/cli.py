@@ -86,6 +86,8 @@ def open_console(*, quiet: bool) -> None:
     logger.handlers[:] = [RichHandler(console=console, show_path=False, show_level=False, markup=False)]
     logger.setLevel(logging.WARNING if quiet or manner().quiet else logging.DEBUG if manner().verbose else logging.INFO)
     logger.propagate = False
+    # Prefect's connection for events says on its own when a server was started again, with a traceback.
+    logging.getLogger("websockets").setLevel(logging.CRITICAL)
 
 
 def in_workspace(  # noqa: PLR0913 - one argument an option

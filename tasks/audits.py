@@ -176,12 +176,21 @@ def _audit_all(root: Path, target: str) -> tuple[list[str], tuple[Finding, ...],
         findings += [item for one in node.walk() for item in one.findings]
     findings += [Finding(path, "changed", "is no manifest, or not the one that was noted") for path in graph.changed]
     findings += _numbers(root, ledger, {stage.path for stage in graph.stages.values()})
-    for version in model_versions(Tracker.open(root), POLICY_MODEL):
-        reference = Tracker.open(root).find_version(POLICY_MODEL, version.version)["reference"]
-        findings += _referred(root, reference)
+    findings += _registered(root)
     lines += _lines_of(_once(findings))
     failures = _once(item for item in findings if item.is_failure)
     return lines, failures, len({item.path for item in findings if item.status == "ok"})
+
+
+def _registered(root: Path) -> list[Finding]:
+    """Compare what each registered policy refers to with what lies in place."""
+    tracker, findings = Tracker.open(root), []
+    for version in model_versions(tracker, POLICY_MODEL):
+        try:
+            findings += _referred(root, tracker.find_version(POLICY_MODEL, version.version)["reference"])
+        except LineageError as error:
+            findings.append(Finding(f"{POLICY_MODEL} version {version.version}", "changed", str(error)))
+    return findings
 
 
 def digest_of(path: Path) -> str | None:

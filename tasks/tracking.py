@@ -20,7 +20,7 @@ from urllib.request import url2pathname
 
 import numpy as np
 
-from rangeline.errors import BadInputError, ConfigError, ToolError
+from rangeline.errors import BadInputError, ConfigError, LineageError, ToolError
 from rangeline.records import ArtifactRef
 from tasks.processes import file_lock, silence_telemetry
 from tasks.redaction import flatten, hide_password, redact, shorten, tag_key
@@ -252,6 +252,8 @@ class Tracker:
         ------
         BadInputError
             If there is no such model, version or alias.
+        LineageError
+            If what it refers to cannot be read.
         """
         from mlflow.artifacts import load_dict
         from mlflow.exceptions import MlflowException
@@ -263,6 +265,14 @@ class Tracker:
         except MlflowException as error:
             msg = f"'{name}' must have a version or alias '{wanted}'; got {error.message} (in the registry). List them."
             raise BadInputError(msg) from error
+        try:
+            reference = load_dict(f"{found.source}/reference.json")
+        except (MlflowException, ValueError, OSError) as error:
+            msg = (
+                f"Version {found.version} of '{name}' must have a readable reference; got {error} "
+                f"({found.source}/reference.json). Restore the file, or register the checkpoint again."
+            )
+            raise LineageError(msg) from error
         return {
             "name": name,
             "version": int(found.version),
@@ -270,7 +280,7 @@ class Tracker:
             "run_id": found.run_id,
             "source": found.source,
             "tags": dict(found.tags),
-            "reference": load_dict(f"{found.source}/reference.json"),
+            "reference": reference,
         }
 
 

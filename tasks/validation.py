@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import pandas as pd
 
 from rangeline.lineage import atomic_write, write_json
@@ -183,9 +184,15 @@ def _observed(row: Mapping[str, Any]) -> str:
     if "unexpected_count" not in result:
         return "nothing that could be computed" if value is None else f"{value:.4g}"
     # The last entry of a place is the key column; before it stands the judged value.
-    keys = [repr(list(place.values())[-1]) for place in result.get("partial_unexpected_index_list") or []]
+    places = result.get("partial_unexpected_index_list") or []
+    keys = [repr(_plain(list(place.values())[-1])) for place in places]
     first = f", first {', '.join(keys[:3])}" if keys else ""
     return f"{result['unexpected_count']} of {result['element_count']} rows that break this{first}"
+
+
+def _plain(value: Any) -> Any:
+    """Return a number of numpy as Python's own, which is written as a number."""
+    return value.item() if isinstance(value, np.generic) else value
 
 
 def _sentence(table: str, row: Mapping[str, Any]) -> str:

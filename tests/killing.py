@@ -2,6 +2,7 @@
 
 import os
 import signal
+import threading
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -55,3 +56,16 @@ def learned(run):
         path for folder in ("checkpoints", "iterations") for name in names for path in run.glob(f"{folder}/*/{name}")
     ]
     return {path.relative_to(run).as_posix(): digest_file(path) for path in files}
+
+
+def listen(process):
+    """Take in what a command says while it works, so that no full pipe stops it; return what gives all of it."""
+    lines = []
+    thread = threading.Thread(target=lambda: lines.extend(process.stdout), daemon=True)
+    thread.start()
+
+    def said():
+        thread.join(30)
+        return "".join(lines)
+
+    return said

@@ -14,7 +14,7 @@ import uuid
 from types import SimpleNamespace
 
 import pytest
-from killing import MARK, find_marked, kill_marked, learned, marked, wait_for_none
+from killing import MARK, find_marked, kill_marked, learned, listen, marked, wait_for_none
 from local_servers import ask, free_ports
 from tiny import ROOT, cli, make_toy
 
@@ -39,6 +39,11 @@ def toy_home(tmp_path_factory, tracking_store):
     return place.root
 
 
+def heard(process):
+    """Return a command, and what gives all that it said."""
+    return process, listen(process)
+
+
 @pytest.fixture
 def started(toy_home, tmp_path):
     """Give a copy of the workspace, and a function that starts the command there; what is left is ended."""
@@ -48,7 +53,7 @@ def started(toy_home, tmp_path):
 
     def start(processes=1, **more):
         words = ("train", "-w", root, "--run", "r", "-s", f"processes.count={processes}")
-        return cli(*words, environ={**environ, **more})
+        return heard(cli(*words, environ={**environ, **more}))
 
     yield SimpleNamespace(root=root, word=word, start=start, run=root / "runs" / "r")
     kill_marked(word)
@@ -63,16 +68,22 @@ def calm(toy_home, tmp_path_factory):
         if processes not in made:
             root = shutil.copytree(toy_home, tmp_path_factory.mktemp("calm") / "w")
             words = ("train", "-w", root, "--run", "r", "-s", f"processes.count={processes}")
-            finish(cli(*words, environ={"PREFECT_HOME": str(root / ".prefect")}))
+            finish(*heard(cli(*words, environ={"PREFECT_HOME": str(root / ".prefect")})))
             made[processes] = learned(root / "runs" / "r")
         return made[processes]
 
     return make
 
 
-def finish(process):
+def ended(process, said):
+    """Wait until a command has ended; return what it said."""
+    process.wait(WAIT_S)
+    return said()
+
+
+def finish(process, said):
     """Wait for a command to succeed; return what it said."""
-    text, _ = process.communicate(timeout=WAIT_S)
+    text = ended(process, said)
     assert 0 == process.returncode, text
     assert "Traceback" not in text
     return text
@@ -105,30 +116,30 @@ def test_what_ends_the_command_costs_the_iteration_in_hand_alone(victim, started
     """Killed again and again, alone or through a policy process, the command leaves nothing and goes on."""
     processes = PROCESSES.get(victim, 1)
     for iteration, pause in moments(victim):
-        process = started.start(processes)
-        assert wait_for_progress(started, process, iteration), process.communicate()[0]
+        process, said = started.start(processes)
+        assert wait_for_progress(started, process, iteration), said()
         time.sleep(pause)
         if victim == "flow":
             os.kill(process.pid, signal.SIGKILL)
         else:
             os.kill(random.Random(iteration).choice(find_marked(started.word, "rangeline.policy.rank")), signal.SIGKILL)
-        text, _ = process.communicate(timeout=WAIT_S)
+        text = ended(process, said)
         assert process.returncode == (-signal.SIGKILL if victim == "flow" else 6), text
         assert victim == "flow" or "policy processes must live as long as the run" in text
         assert {} == wait_for_none(started.word, 10)
-    finish(started.start(processes))
+    finish(*started.start(processes))
     assert calm(processes) == learned(started.run)
 
 
 def test_a_killed_prefect_server_is_started_again_and_the_command_never_stops(started, calm):
     """Each time its own server is killed the command says so, goes on, and leaves no server behind."""
-    process = started.start()
+    process, said = started.start()
     for iteration, pause in moments("prefect"):
-        assert wait_for_progress(started, process, iteration), process.communicate()[0]
+        assert wait_for_progress(started, process, iteration), said()
         time.sleep(pause)
         os.kill(find_marked(started.word, "tasks.server")[0], signal.SIGKILL)
         time.sleep(0.5)
-    text = finish(process)
+    text = finish(process, said)
     assert KILLS["prefect"] == text.count("the Prefect server was ended; it is started again")
     assert {} == wait_for_none(started.word, 10)
     assert calm(1) == learned(started.run)
@@ -159,15 +170,15 @@ def test_a_killed_tracking_server_loses_and_repeats_nothing(started, calm):
     (port,) = free_ports(1)
     server = serve_mlflow(started.root, port, started.word)
     try:
-        process = started.start(MLFLOW_TRACKING_URI=f"http://127.0.0.1:{port}")
+        process, said = started.start(MLFLOW_TRACKING_URI=f"http://127.0.0.1:{port}")
         for iteration, pause in moments("mlflow"):
-            assert wait_for_progress(started, process, iteration), process.communicate()[0]
+            assert wait_for_progress(started, process, iteration), said()
             time.sleep(pause)
             os.killpg(server.pid, signal.SIGKILL)
             server.wait()
             kill_marked(f"{started.word}m")
             server = serve_mlflow(started.root, port, started.word)
-        finish(process)
+        finish(process, said)
     finally:
         os.killpg(server.pid, signal.SIGKILL)
         server.wait()
