@@ -13,109 +13,25 @@ from typing import Annotated, Any, Literal
 import yaml
 from pydantic import Field, ValidationError, model_validator
 
+from rangeline.coverage_config import CoverageConfig as CoverageConfig
+from rangeline.coverage_config import OverlapConfig as OverlapConfig
+from rangeline.coverage_config import OverlapRule as OverlapRule
+from rangeline.data_config import BenchmarkConfig as BenchmarkConfig
+from rangeline.data_config import DataConfig as DataConfig
+from rangeline.data_config import GeneratorConfig as GeneratorConfig
+from rangeline.data_config import LabelledShares as LabelledShares
+from rangeline.data_config import SplitConfig as SplitConfig
+from rangeline.data_config import UnlabelledShares as UnlabelledShares
+from rangeline.data_config import WorldConfig as WorldConfig
 from rangeline.errors import ConfigError
 from rangeline.judge_config import JudgeConfig
-from rangeline.reward_config import AnchorsConfig, MetricHeadConfig, RewardConfig
+from rangeline.reward_config import AnchorsConfig, Count, MetricHeadConfig, Positive, RewardConfig, Share
 from rangeline.reward_config import Section as Section  # every section's base, found here by the flows
-
-Share = Annotated[float, Field(ge=0, le=1)]
-Positive = Annotated[float, Field(gt=0)]
-Count = Annotated[int, Field(ge=1, strict=True)]
-
-
-class GeneratorConfig(Section):
-    """A reasoning-gym generator that fills part of the data."""
-
-    name: str = Field(description="reasoning-gym data set, such as basic_arithmetic")
-    size: Count = Field(description="Distinct questions")
-    domain: str = Field(description="Name of the distribution, such as sums")
-    labelled: bool = Field(description="Whether references are kept")
-    share: Literal["train", "audit", "evaluation"] = "train"
-    seed: int = 0
-    options: dict[str, Any] = Field(default_factory=dict, description="Passed on to the generator")
-
-
-class WorldConfig(Section):
-    """A world of words with a hidden order: the candidate-selection task, and how many prompts each pool gets."""
-
-    design: Literal[
-        "neutral", "worse", "better", "instance", "milder", "guess", "informative", "homogeneous", "domain"
-    ] = Field("neutral", description="What it means that the judge is unclear")
-    words: Annotated[int, Field(ge=2, le=256)] = Field(64, description="W, words of the vocabulary")
-    candidates: Annotated[int, Field(ge=2, le=256)] = Field(8, description="N, words a prompt lists")
-    policy: Count = 256
-    ratio: Count = 32
-    source: Count = 64
-    calibration: Count = 64
-    audit: Count = 64
-    evaluation: Count = 1024
-
-
-class BenchmarkConfig(Section):
-    """A benchmark of the registry that fills part of the data."""
-
-    name: str = Field(description="Name in the registry, such as gsm8k_packaged")
-    share: Literal["train", "audit", "evaluation"] = "evaluation"
-    domain: str | None = Field(None, description="Name of the distribution; empty takes the benchmark's name")
-    labelled: bool = Field(True, description="Whether references are kept; false needs share train")
-    limit: Count | None = Field(None, description="At most this many rows, the first of them")
-    override: dict[str, Any] = Field(default_factory=dict, description="Fields of the registry to replace")
-
-
-Handling = Literal["keep", "drop", "refuse"]
-
-
-class DataConfig(Section):
-    """Where prompts come from."""
-
-    world: WorldConfig | None = Field(None, description="A synthetic world, in place of generators and files")
-    generators: tuple[GeneratorConfig, ...] = ()
-    reply: Literal["answer", "reasoning"] = Field(
-        "answer", description="How generated problems whose answer is a number are asked: for it alone, or worked out"
-    )
-    benchmarks: tuple[BenchmarkConfig, ...] = ()
-    registry: str | None = Field(None, description="YAML file of more benchmarks, relative to the workspace")
-    files: tuple[str, ...] = Field((), description="JSONL, CSV or Parquet files, relative to the workspace")
-    reference_floor: Share = Field(0.995, description="Share of references that must score right against themselves")
-    near_duplicate_threshold: Share = Field(0.8, description="Similarity from which prompts are one cluster")
-    duplicates: Handling = Field("keep", description="Prompts that ask the same; kept ones stay in one pool")
-    unreadable_references: Handling = Field("drop", description="References that no other writing could equal")
-    max_prompt_tokens: Count | None = Field(None, description="By the policy's tokenizer and template; empty: no limit")
-    long_prompts: Handling = Field("drop", description="Prompts above max_prompt_tokens")
-
-
-class LabelledShares(Section):
-    """How labelled prompts are divided; sums to 1."""
-
-    warmup: Share = 0.3
-    source: Share = 0.25
-    calibration: Share = 0.25
-    audit: Share = 0.1
-    evaluation: Share = 0.1
-
-
-class UnlabelledShares(Section):
-    """How unlabelled prompts are divided; sums to 1."""
-
-    policy: Share = 0.8
-    ratio: Share = 0.2
-
-
-class SplitConfig(Section):
-    """The keyed hash split into disjoint pools."""
-
-    key: str = Field("rangeline", description="Key of the hash; another key gives another split")
-    labelled: LabelledShares = LabelledShares()
-    unlabelled: UnlabelledShares = UnlabelledShares()
-
-    @model_validator(mode="after")
-    def _shares_sum_to_one(self) -> "SplitConfig":
-        for name in ("labelled", "unlabelled"):
-            total = sum(getattr(self, name).model_dump().values())
-            if abs(total - 1) > 1e-9:
-                msg = f"'split.{name}' shares must sum to 1; their sum is {total:.6g}"
-                raise ValueError(msg)
-        return self
+from rangeline.update_config import LoraConfig as LoraConfig
+from rangeline.update_config import MismatchConfig as MismatchConfig
+from rangeline.update_config import ObjectiveConfig as ObjectiveConfig
+from rangeline.update_config import ProcessesConfig as ProcessesConfig
+from rangeline.update_config import ScheduleConfig as ScheduleConfig
 
 
 class PolicyConfig(Section):
@@ -251,83 +167,6 @@ class AdvantageConfig(Section):
         return self
 
 
-class ScheduleConfig(Section):
-    """The learning rate along a run's optimiser steps."""
-
-    kind: Literal["constant", "linear", "cosine"] = Field("constant", description="What follows the warm-up")
-    warmup_steps: Annotated[int, Field(ge=0, strict=True)] = Field(0, description="Steps over which the rate rises")
-    steps: Count | None = Field(
-        None, description="Steps over which it falls to 0; needed for linear and cosine, more than warmup_steps"
-    )
-
-    @model_validator(mode="after")
-    def _knows_its_end(self) -> "ScheduleConfig":
-        if self.kind != "constant" and (self.steps is None or self.steps <= self.warmup_steps):
-            msg = f"steps must be set, above warmup_steps={self.warmup_steps}, where kind is {self.kind}"
-            raise ValueError(msg)
-        return self
-
-
-class MismatchConfig(Section):
-    """What is done about a sampler whose log-probs are not the trainer's."""
-
-    correction: Literal["none", "token", "sequence"] = Field(
-        "none", description="Multiply clipped terms by the truncated ratio of trainer and sampler, by token or sequence"
-    )
-    cap: Positive = Field(2.0, description="Largest importance factor")
-    limit: Positive | None = Field(
-        1.0, description="Mean gap of log-probs, in nats a token, above which training stops; empty: no limit"
-    )
-
-
-class ObjectiveConfig(Section):
-    """The policy objective and its optimiser."""
-
-    learning_rate: Positive = 5e-6
-    schedule: ScheduleConfig = ScheduleConfig()
-    clip_low: Share = 0.2
-    clip_high: Positive = Field(0.2, description="More than clip_low is clip-higher")
-    dual_clip: Annotated[float, Field(gt=1)] | None = Field(
-        None, description="Largest ratio of a token of negative advantage, above 1 + clip_high; empty: off"
-    )
-    kl_coefficient: Annotated[float, Field(ge=0)] = 0.0
-    kl_form: Literal["k1", "k2", "k3"] = Field("k3", description="Estimator of the KL term; docs/training.md")
-    entropy_coefficient: Annotated[float, Field(ge=0)] = 0.0
-    mismatch: MismatchConfig = MismatchConfig()
-    updates_per_batch: Count = Field(1, description="Passes over a batch")
-    mini_batches: Count = Field(1, description="Parts of a pass by prompt, one optimiser step each")
-    activation_checkpointing: bool = Field(False, description="Less memory, more time, the same gradient")
-    micro_batch_tokens: Count = Field(2048, description="Padded tokens of one forward pass")
-    max_grad_norm: Positive = 1.0
-    aggregation: Literal["dr_grpo", "grpo", "dapo"] = "dr_grpo"
-
-    @model_validator(mode="after")
-    def _dual_clip_lies_outside(self) -> "ObjectiveConfig":
-        if self.dual_clip is not None and self.dual_clip <= 1 + self.clip_high:
-            msg = f"dual_clip must be above 1 + clip_high = {1 + self.clip_high:g}, or empty"
-            raise ValueError(msg)
-        return self
-
-
-class ProcessesConfig(Section):
-    """Over how many processes the policy samples and is updated; the warm-up runs in one."""
-
-    count: Count = Field(1, description="Processes of this machine: one a GPU; the result is the same but for rounding")
-    accelerate_config: str | None = Field(
-        None, description="File of Accelerate, such as deploy/accelerate/fsdp2.yaml; empty: every process holds it all"
-    )
-
-
-class LoraConfig(Section):
-    """Adapters that are trained in place of the weights; the frozen start is the reference policy."""
-
-    rank: Annotated[int, Field(ge=0, strict=True)] = Field(0, description="0 trains the weights themselves")
-    alpha: Positive = Field(32.0, description="The adapters' product is scaled by alpha / rank")
-    targets: tuple[str, ...] = Field(
-        (), description="Layers by name, such as q_proj; empty: all linear ones but the head"
-    )
-
-
 class TrainConfig(Section):
     """The iteration loop."""
 
@@ -355,70 +194,6 @@ class TrainConfig(Section):
     evaluate_every: Annotated[int, Field(ge=0)] = Field(
         0, description="Iterations between measurements of accuracy on the evaluation pool; 0: none along the run"
     )
-
-
-class CoverageConfig(Section):
-    """The coverage gate."""
-
-    confidence: Annotated[float, Field(gt=0.5, lt=1)] = Field(0.99, description="Of the clustered band")
-    false_alarm_rate: Annotated[float, Field(gt=0, lt=1)] = Field(
-        0.05, description="Of the monitor and of the drift alarm, each over the whole run"
-    )
-    tolerance: Annotated[float, Field(gt=0, lt=1)] = Field(
-        0.1, description="The monitor says 'covered' once a miss rate this much above alpha is ruled out"
-    )
-    min_rows: Count = 32
-    min_prompts: Count = 8
-    max_mean_width: Annotated[float, Field(gt=0, le=1)] = 0.95
-    max_unbounded_share: Share = 0.5
-    max_missing_share: Share = 0.2
-
-
-class OverlapRule(Section):
-    """How far one overlap diagnostic may go, and what follows when it goes further."""
-
-    limit: Annotated[float, Field(ge=0)]
-    consequence: Literal["warn", "widen", "recalibrate", "stop"] = Field(
-        description="warn: mark. widen: the whole support for the rollouts concerned. recalibrate: on the audited "
-        "rollouts, and close the gate. stop: before the update, and close the gate"
-    )
-
-
-class OverlapConfig(Section):
-    """When source and target states overlap too little; what each diagnostic means: `conformal.overlap_rules`."""
-
-    ess_share: OverlapRule = OverlapRule(limit=0.1, consequence="recalibrate")
-    effective_rows: OverlapRule = OverlapRule(limit=50, consequence="warn")
-    max_weight_share: OverlapRule = OverlapRule(limit=0.1, consequence="warn")
-    clipped_share: OverlapRule = OverlapRule(limit=0.05, consequence="warn")
-    clipped_target_share: OverlapRule = OverlapRule(limit=0.1, consequence="warn")
-    classifier_auc: OverlapRule = OverlapRule(limit=0.9, consequence="warn")
-    unseen_target_share: OverlapRule = OverlapRule(limit=0.2, consequence="warn")
-    pareto_k: OverlapRule = OverlapRule(limit=0.7, consequence="warn")
-    mean_source_weight: OverlapRule = OverlapRule(limit=1.5, consequence="warn")
-    unbounded_share: OverlapRule = OverlapRule(limit=0.5, consequence="warn")
-    separable: OverlapRule = OverlapRule(limit=0, consequence="recalibrate")
-
-    @model_validator(mode="before")
-    @classmethod
-    def _keep_the_other_half(cls, values: Any) -> Any:
-        """Let a limit or a consequence be set alone."""
-        if not isinstance(values, Mapping):
-            return values
-        fields = cls.model_fields
-        return {
-            name: {**fields[name].default.model_dump(), **given}
-            if name in fields and isinstance(given, Mapping)
-            else given
-            for name, given in values.items()
-        }
-
-    @model_validator(mode="after")
-    def _factor_is_at_least_one(self) -> "OverlapConfig":
-        if self.mean_source_weight.limit < 1:
-            msg = f"'mean_source_weight.limit' must be at least 1, a factor; got {self.mean_source_weight.limit:g}"
-            raise ValueError(msg)
-        return self
 
 
 class EvaluateConfig(Section):

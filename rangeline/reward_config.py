@@ -27,6 +27,7 @@ SourceName = Literal[
 
 Share = Annotated[float, Field(ge=0, le=1)]
 NonNegative = Annotated[float, Field(ge=0)]
+Positive = Annotated[float, Field(gt=0)]
 Count = Annotated[int, Field(ge=1, strict=True)]
 
 

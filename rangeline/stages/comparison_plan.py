@@ -15,15 +15,14 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 from rangeline.advantages import DEFAULT_REFERENCE_WIDTH
 from rangeline.config import (
     VERSIONED_SECTIONS,
-    Count,
     PipelineConfig,
-    Positive,
     Section,
     build_config,
     merge,
     read_settings,
 )
 from rangeline.errors import ConfigError
+from rangeline.reward_config import Count, Positive
 from rangeline.stages.comparison_budget import with_equal_budget
 from rangeline.stages.reward_plan import plan_rewards
 
