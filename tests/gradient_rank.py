@@ -18,10 +18,11 @@ AGGREGATIONS = ("dr_grpo", "grpo", "dapo")
 
 
 def batch_of(max_tokens=8):
-    """Return three groups of unequal lengths: an empty completion, missing rows, and an unknown sampled log-prob."""
+    """Return three groups with prompts worth sharing, an empty completion, missing rows, and an unknown log-prob."""
     rng = np.random.default_rng(0)
+    prompts = [rng.integers(3, 50, 30 + 2 * p).tolist() for p in range(3)]
     rows = [
-        (f"p{p}", sample, rng.integers(3, 50, 3 + 2 * p).tolist(), rng.integers(3, 50, length).tolist())
+        (f"p{p}", sample, prompts[p], rng.integers(3, 50, length).tolist())
         for p, lengths in enumerate(((1, 7, 3), (0, 8, 2), (5, 1, 4)))
         for sample, length in enumerate(lengths)
     ]
@@ -62,7 +63,7 @@ def gradients(num_processes=1, *, mixed_precision="no"):
             initializer_range=0.2,
         )
         settings = UpdateSettings(
-            aggregation=aggregation, micro_batch_tokens=16, entropy_coefficient=0.01, mixed_precision=mixed_precision
+            aggregation=aggregation, micro_batch_tokens=160, entropy_coefficient=0.01, mixed_precision=mixed_precision
         )
         model = LlamaForCausalLM(config).eval()
         trainer = PolicyTrainer(

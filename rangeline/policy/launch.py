@@ -40,6 +40,8 @@ START_S = 600.0
 _GRACE_S = 10.0
 _TICK_S = 0.2
 _NUM_LAST_LINES = 15
+_LAUNCHER = re.compile(r"^(?:\[?[EW]\d{4} .*|.*WARNING.*)torch/distributed/(?:elastic|run)", re.MULTILINE)
+"""Begins what torchrun says when a process has failed; what the process itself said stands before it."""
 _CAUSE = re.compile(r"Root Cause.*?rank\s*:\s*(\d+).*?exitcode\s*:\s*(-?\d+)", re.DOTALL)
 
 
@@ -248,7 +250,8 @@ class Ranks:
         self._fail(f"must live as long as the run; got {who} ended by {how}")
 
     def _fail(self, what: str) -> NoReturn:
-        lines = [line for line in self._output().splitlines() if line.strip()]
+        own = _LAUNCHER.split(self._output(), maxsplit=1)[0]
+        lines = [line for line in own.splitlines() if line.strip()]
         said = "\n".join(lines[-_NUM_LAST_LINES:]) or "(they wrote nothing)"
         self._failure = ToolError(
             f"The {self.size} policy processes {what}. All were ended; the same command resumes from the last "

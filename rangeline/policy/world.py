@@ -145,7 +145,8 @@ class World:
 
     def score(self, *tensors: Tensor, **options: Any) -> tuple[Tensor, Tensor]:
         """Return the policy's log-probs and entropies; with sharded weights, every process calls it as often."""
-        result: tuple[Tensor, Tensor] = self._wrapped(*tensors, **options)
+        # Processes that share prompts differently would gather layers differently often, and wait for each other.
+        result: tuple[Tensor, Tensor] = self._wrapped(*tensors, share_prefix=not self.shards_weights, **options)
         return result
 
     def add_gradients(self, losses: Iterator[Tensor], num_losses: int | None, idle: Callable[[], Tensor]) -> None:

@@ -42,7 +42,9 @@ class _Split:
         return len(self.prefixes) * max(map(len, self.prefixes)) + len(self.rests) * max(map(len, self.rests))
 
 
-def hidden_before(model: Any, token_ids_BL: Tensor, attention_mask_BL: Tensor, keep_BL: Tensor) -> Tensor:
+def hidden_before(
+    model: Any, token_ids_BL: Tensor, attention_mask_BL: Tensor, keep_BL: Tensor, *, share: bool = True
+) -> Tensor:
     """Return the hidden state that each kept token is predicted from, rows in order, of shape [R, H].
 
     Parameters
@@ -51,8 +53,10 @@ def hidden_before(model: Any, token_ids_BL: Tensor, attention_mask_BL: Tensor, k
         Causal language model of transformers, unwrapped.
     token_ids_BL, attention_mask_BL, keep_BL
         As for `token_logprobs.token_logprobs`.
+    share
+        False reads every row whole.
     """
-    split = _split(token_ids_BL, attention_mask_BL, keep_BL) if _can_share(model) else None
+    split = _split(token_ids_BL, attention_mask_BL, keep_BL) if share and _can_share(model) else None
     if split is None or split.num_tokens > _WORTH * len(token_ids_BL) * max(token_ids_BL.shape[1] - 1, 1):
         return _of_whole_rows(model, token_ids_BL, attention_mask_BL, keep_BL)
     return _after_prefixes(model, split)

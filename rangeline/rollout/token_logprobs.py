@@ -22,7 +22,7 @@ from rangeline.rollout.head_logprobs import head_logprobs, is_plain_linear
 from rangeline.rollout.prefix_sharing import hidden_before
 
 
-def token_logprobs(
+def token_logprobs(  # noqa: PLR0913 - rows with their masks, and how they are read
     model: Any,
     token_ids_BL: Tensor,
     attention_mask_BL: Tensor,
@@ -31,6 +31,7 @@ def token_logprobs(
     temperature: float = 1.0,
     chunk_rows: int = 256,
     with_entropy: bool = False,
+    share_prefix: bool = True,
 ) -> tuple[Tensor, Tensor]:
     """Return log-probability and entropy of every kept token, 0 elsewhere.
 
@@ -53,6 +54,9 @@ def token_logprobs(
         Kept tokens a pass through the head; bounds the memory at ``chunk_rows * V``.
     with_entropy
         True lets gradients flow through the entropy, for an entropy bonus; False gives it detached.
+    share_prefix
+        False reads every row whole, as a model whose layers are gathered one by one must: a prompt that is read apart
+        leaves its last layer without a gradient of its output, which is what brings the weights back.
 
     Returns
     -------
@@ -70,7 +74,7 @@ def token_logprobs(
     """
     keep_BL = keep_mask_BL.bool()
     _check(token_ids_BL, attention_mask_BL, keep_BL, temperature=temperature, chunk_rows=chunk_rows)
-    hidden_RH = hidden_before(model, token_ids_BL, attention_mask_BL, keep_BL)
+    hidden_RH = hidden_before(model, token_ids_BL, attention_mask_BL, keep_BL, share=share_prefix)
     target_R = token_ids_BL[keep_BL]
 
     head, finish = model.get_output_embeddings(), logit_map(model)

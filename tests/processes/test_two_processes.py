@@ -60,6 +60,7 @@ def all_end(pids, within_s=ENDS_WITHIN_S):
 def test_gradient_of_two_processes_is_that_of_one(tmp_path, environ, precision, rel):
     """Every aggregation: the sum over ranks is the whole gradient, to 1e-6 of its norm or 3 % in bfloat16."""
     wrap = {"FSDP_AUTO_WRAP_POLICY": "TRANSFORMER_BASED_WRAP", "FSDP_CPU_RAM_EFFICIENT_LOADING": "false"}
+    wrap["FSDP_RESHARD_AFTER_FORWARD"] = "true"
     torchrun(ROOT / "tests" / "gradient_rank.py", tmp_path, precision, **(wrap | environ if environ else {}))
     expected = gradients(mixed_precision=precision)
     for aggregation in AGGREGATIONS:
