@@ -5,8 +5,8 @@ from typing import Any
 from prefect import flow
 from pydantic import Field
 
-from flows.common import DataRequest
-from rangeline.config import EvaluateConfig, PipelineConfig
+from flows.common import DataRequest, settings_with
+from rangeline.config import EvaluateConfig
 from tasks.evaluation import compare_policies, evaluate_policy
 from tasks.lineage import read_settings_of
 from tasks.records import record_evaluation
@@ -25,7 +25,7 @@ class EvaluateRequest(DataRequest):
 def evaluate(request: EvaluateRequest = EvaluateRequest()) -> dict[str, Any]:
     """Evaluate each policy; return metrics by policy, and the paired change from the first to the last."""
     settings = read_settings_of(request.workspace)
-    config: PipelineConfig = settings.model_copy(update={"evaluate": request.evaluate})
+    config = settings_with(settings, evaluate=request.evaluate)
     results = {}
     for name in request.policies:
         results[name] = evaluate_policy(request.workspace, config, name)

@@ -24,7 +24,7 @@ from flows.prepare_data import PrepareRequest, prepare
 from flows.report_run import ReportRequest, report
 from flows.train_policy import train
 from flows.warm_up_policy import warmup
-from rangeline.config import PipelineConfig
+from rangeline.config import TRAINING_SECTIONS, PipelineConfig
 from tasks.data import reproduce_stages
 from tasks.evaluation import compare_policies, evaluate_policy
 from tasks.lineage import read_settings_of
@@ -69,11 +69,7 @@ def is_late(scheduled: datetime | None, now: datetime, max_delay_hours: float) -
 
 def request_of(workspace: str, config: PipelineConfig, run: str | None) -> TrainRequest:
     """Return the training request that a workspace's own settings ask for."""
-    names = (
-        *("train", "rollout", "reward", "intervals", "advantages", "objective"),
-        *("coverage", "overlap", "processes", "lora"),
-    )
-    return TrainRequest(workspace=workspace, run=run, **{name: getattr(config, name) for name in names})
+    return TrainRequest(workspace=workspace, run=run, **{name: getattr(config, name) for name in TRAINING_SECTIONS})
 
 
 def make_data(workspace: str, config: PipelineConfig) -> str:

@@ -8,7 +8,7 @@ run of its stage replaced is superseded, which is no failure: the recorded bytes
 
 import json
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -267,7 +267,8 @@ def _audit_folder(walk: _Walk, folder: Path, checkpoint: Path | None) -> AuditNo
         nodes.append(walk.visit(path, name, _title(read_manifest(path))))
     marker = folder / "checkpoint.json"
     if not marker.is_file():
-        return nodes[0]
+        # Iterations before the one that it names, as an evaluation does, belong to what it rests on.
+        return replace(nodes[0], children=(*nodes[0].children, *nodes[1:]))
     target = checkpoint or folder.parent.parent / "checkpoints" / folder.name
     findings = _checkpoint_findings(walk, marker, target, must_exist=checkpoint is not None)
     name = target.resolve().relative_to(root).as_posix()

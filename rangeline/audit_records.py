@@ -24,7 +24,7 @@ class TrackedNumbers:
     """Path of the iteration's manifest."""
     run_id: str
     values: Mapping[str, float]
-    """Metrics as the store gives them back."""
+    """Metrics as the store gives them back; NaN where it holds two values of one."""
 
 
 def check_ledger(root: Path, ledger: Ledger) -> list[Finding]:
@@ -100,7 +100,8 @@ def check_numbers(root: Path, tracked: TrackedNumbers) -> Finding:
             continue
         if key.startswith("time/") and mine is None:
             continue  # a sitting that was killed had tracked its seconds, and the file tells those of the next
-        return Finding(name, "changed", f"metric '{key}' is {theirs} in the store and {mine} in the iteration's file")
+        told = "contradicts itself" if theirs is not None and math.isnan(theirs) else f"is {theirs}"
+        return Finding(name, "changed", f"metric '{key}' {told} in the store and is {mine} in the iteration's file")
     return Finding(name, "ok", f"{len(own)} metrics as in the iteration's files")
 
 

@@ -215,6 +215,13 @@ class EvaluateConfig(Section):
         return self
 
 
+TRAINING_SECTIONS = (
+    *("train", "rollout", "reward", "intervals", "advantages", "objective"),
+    *("coverage", "overlap", "processes", "lora"),
+)
+"""Sections that a training run may set for itself; the others belong to the workspace's data and models."""
+
+
 class PipelineConfig(Section):
     """All settings of a workspace, as in `params.yaml`."""
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from prefect.blocks.notifications import CustomWebhookNotificationBlock
 from prefect.client.orchestration import get_client
+from prefect.client.schemas.actions import DeploymentUpdate
 from prefect.client.schemas.objects import StateType
 from prefect.events import emit_event
 from prefect.events.actions import ActionTypes, ChangeFlowRunState, DoNothing, SendNotification
@@ -20,6 +21,7 @@ from prefect.events.schemas.automations import AutomationCore, EventTrigger, Pos
 from prefect.runtime import flow_run
 from prefect.types import SecretDict
 
+from rangeline.config import TRAINING_SECTIONS, build_config, read_settings
 from rangeline.errors import ToolError
 from tasks.processes import require_success
 
@@ -144,6 +146,20 @@ def tell_alarm(run: str, iteration: int, reasons: tuple[str, ...], page: str) ->
     )
 
 
+def offer_settings(home: Path) -> None:
+    """Fill the training form with the settings of the project's params.yaml as they are now.
+
+    A form sends every field that it shows, so it would else send the classes' defaults in place of the file's values.
+    """
+    path = home / "params.yaml"
+    config = build_config(read_settings(path), source=str(path))
+    sections = {name: getattr(config, name).model_dump(mode="json") for name in TRAINING_SECTIONS}
+    with get_client(sync_client=True) as client:
+        deployment = client.read_deployment_by_name("train/train")
+        offered = DeploymentUpdate(parameters={"request": {"workspace": ".", **sections}})
+        client.update_deployment(deployment.id, offered)
+
+
 def deploy_all(home: Path) -> list[str]:
     """Put work pool, deployments and automations on the server that PREFECT_API_URL names; return what was made.
 
@@ -160,6 +176,7 @@ def deploy_all(home: Path) -> list[str]:
     pool = [*prefect, "work-pool", "create", "--type", "process", "rangeline", "--overwrite"]
     require_success(pool, cwd=home, env=environ)
     require_success([*prefect, "deploy", "--all"], cwd=home, env=environ)
+    offer_settings(home)
     return ["work pool rangeline", "deployments of prefect.yaml", *(f"automation {n}" for n in ensure_automations())]
 
 

@@ -95,7 +95,7 @@ def was_rolled_back(tracker: Tracker, name: str, version: int) -> bool:
 
 
 def iteration_metrics(tracker: Tracker, run_id: str) -> dict[str, float]:
-    """Return what the tracking store holds of an iteration's run: its latest values, and where they differ its history.
+    """Return what the tracking store holds of an iteration's run; NaN where it contradicts itself.
 
     The store keeps a metric twice, as a latest value and as a history; a number that was changed in one of them shows.
     """
@@ -105,7 +105,6 @@ def iteration_metrics(tracker: Tracker, run_id: str) -> dict[str, float]:
         if key.startswith("time/"):
             continue  # tracked again by the next sitting of an interrupted run, with other seconds
         history: list[Any] = tracker.client.get_metric_history(run_id, key)
-        odd = next((item.value for item in history if item.value != value), None)
-        if odd is not None or not history:
-            found[key] = float("nan") if odd is None else odd
+        if not history or any(item.value != value for item in history):
+            found[key] = float("nan")
     return found

@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 
-from rangeline.audit import audit, first_difference, render_tree
+from rangeline.audit import Stores, audit, audit_folders, first_difference, render_tree
 from rangeline.errors import LineageError
 from rangeline.lineage import MANIFEST_NAME, atomic_write, block_digests, digest_file, write_manifest
 
@@ -219,6 +219,22 @@ def test_earlier_iteration_is_part_of_the_chain(chain):
     """Damage in the first iteration is found from the third checkpoint."""
     _flip(_iteration_of(chain, 1) / "rollouts.bin", 299)
     assert {"runs/r/iterations/000001/rollouts.bin": "changed"} == _failed(_audit(chain))
+
+
+def test_what_names_one_iteration_rests_on_those_before(chain):
+    """A stage upon the last iteration, such as an evaluation, is verified down to the first, alone and among others."""
+    last = chain / "runs" / "r" / "iterations" / "000003"
+    page = chain / "runs" / "_evaluations" / "e"
+    atomic_write(page / "table.bin", b"42")
+    write_manifest(
+        page / MANIFEST_NAME, chain, kind="evaluation", outputs={page / "table.bin": 1}, parents=[last / MANIFEST_NAME]
+    )
+    victim = "runs/r/iterations/000001/rollouts.bin"
+    (chain / victim).write_bytes(b"x" * 300)
+    stores = Stores(original=lambda path: None)
+    assert victim in {item.path for item in audit(chain, page, original=stores.original).failures}
+    nodes = audit_folders(chain, [page, last], stores=stores)
+    assert victim in {item.path for node in nodes for item in node.failures}
 
 
 def test_start_without_manifest_is_refused(chain):
