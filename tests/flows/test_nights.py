@@ -283,16 +283,22 @@ def artifacts_of(root):
 
 
 def test_a_changed_byte_of_any_artifact_is_named(nights):
-    """With one byte changed in every artifact at once, the audit names each of them; mended, it names none."""
+    """With one byte changed in every artifact at once, the audit names each of them; mended, it names none.
+
+    The iterations' copies of checkpoint markers come in a round of their own: a changed one is not believed, so that it
+    is named in place of the files that it would tell of.
+    """
     root = nights["root"]
     paths = artifacts_of(root)
-    old = {path: flip(root / path, 7 * number) for number, path in enumerate(paths)}
-    try:
-        assert set(paths) <= audit_all(root).keys()
-    finally:
-        for path, content in old.items():
-            (root / path).write_bytes(content)
     assert len(paths) > 100
+    copies = [path for path in paths if path.endswith("/checkpoint.json")]
+    for changed in ([path for path in paths if path not in copies], copies):
+        old = {path: flip(root / path, 7 * number) for number, path in enumerate(changed)}
+        try:
+            assert set(changed) <= audit_all(root).keys()
+        finally:
+            for path, content in old.items():
+                (root / path).write_bytes(content)
     assert {} == audit_all(root)
 
 
