@@ -133,7 +133,7 @@ def test_a_method_that_cannot_learn_fails_alone(tiny_workspace, tmp_path):
     faint = {
         "name": "range-faint",
         "settings": {
-            "advantages": {"form": "gaussian", "reference_width": 1e-6},
+            "advantages": {"estimator": "range", "form": "gaussian", "reference_width": 1e-6},
             "train": {"max_silent_iterations": 1},
         },
     }
