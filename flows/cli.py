@@ -88,6 +88,8 @@ def open_console(*, quiet: bool) -> None:
     logger.propagate = False
     # Prefect's connection for events says on its own when a server was started again, with a traceback.
     logging.getLogger("websockets").setLevel(logging.CRITICAL)
+    # What MLflow's store logs with a traceback, it raises too, and that is told in one line.
+    logging.getLogger("mlflow.store.db.utils").setLevel(logging.CRITICAL)
 
 
 def in_workspace(  # noqa: PLR0913 - one argument an option
