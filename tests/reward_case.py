@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
 from tiny import tiny_byte_model
 
@@ -11,7 +10,7 @@ from rangeline.policy.trainer import UpdateSettings
 from rangeline.policy.worker import PolicyWorker
 from rangeline.records import PromptRow, RolloutSet
 from rangeline.rollout.pretrained import Pretrained, encode_prompt
-from rangeline.stages.rewarding import RewardContext
+from rangeline.stages.rewarding import RewardContext, RewardModels
 from rangeline.stages.workspace import Workspace
 from rangeline.suites.registry import get_suite
 
@@ -61,13 +60,15 @@ def context_of(rows, completions, *, worker=None, initial=None, finish=None, sta
         worker, initial = byte_worker()
     fields = {name: over.pop(name) for name in ("number", "draw", "judged") if name in over}
     config = PipelineConfig.model_validate(merge({"sampling": {"max_tokens": 64}}, over))
+    models = RewardModels(Workspace(Path()), config, worker)
+    models.initial = initial  # loaded from a workspace otherwise
     context = RewardContext(
         config=config,
         workspace=Workspace(Path()),
         number=1,
         rollouts=rollouts_of(worker, rows, completions, finish=finish),
         rows={item.prompt_id: item for item in rows},
-        models=SimpleNamespace(worker=worker, initial=initial),
+        models=models,
         state=state or {},
     )
     return replace(context, **fields)
