@@ -228,9 +228,9 @@ def make_workspace(root, model, tracking, **over):
 
 
 def copy_workspace(source, target, tracking):
-    """Copy a workspace with all that was made in it, but for its tracking store, which names its own folder."""
-    shutil.copytree(source, target, symlinks=True, ignore=shutil.ignore_patterns("mlruns"))
-    (target / "mlruns").mkdir()
+    """Copy a workspace with all that was made in it, but for its tracking database, which names its own folder."""
+    shutil.copytree(source, target, symlinks=True, ignore=shutil.ignore_patterns("mlflow.db*"))
+    (target / "mlruns").mkdir(exist_ok=True)
     shutil.copy(tracking, target / "mlruns" / "mlflow.db")
     return target
 
