@@ -9,7 +9,10 @@ from pathlib import Path
 
 import pytest
 from local_servers import ask, free_ports, is_free, read_until
-from tiny import cli
+from tiny import ROOT, cli
+
+from flows.common import TrainRequest
+from rangeline.config import TRAINING_SECTIONS, build_config, read_settings
 
 pytestmark = [pytest.mark.slow, pytest.mark.ops]
 
@@ -75,6 +78,22 @@ def test_everything_answers_and_is_named(served):
     assert "rangeline: zombie flow runs" in ask(f"{api}/automations/filter", body={})[1]
     workers = json.loads(ask(f"{api}/work_pools/rangeline/workers/filter", body={})[1])
     assert ["ONLINE"] == [worker["status"] for worker in workers]
+
+
+def test_the_training_form_begins_with_the_settings_of_the_project(served):
+    """Every section of the form holds what params.yaml says, and its schema takes it."""
+    _, prefect, _, _ = served
+    api = f"http://127.0.0.1:{prefect}/api"
+    listed = json.loads(ask(f"{api}/deployments/filter", body={})[1])
+    train = next(item for item in listed if item["name"] == "train")
+    request = TrainRequest.model_validate(train["parameters"]["request"])
+    own = build_config(read_settings(ROOT / "params.yaml"), source="test")
+    assert all(getattr(request, name) == getattr(own, name) for name in TRAINING_SECTIONS)
+    # Of a run that nobody starts: its time comes when this server is long gone.
+    later = {"type": "SCHEDULED", "state_details": {"scheduled_time": "2099-01-01T00:00:00Z"}}
+    asked = {"parameters": train["parameters"], "state": later}
+    status, told = ask(f"{api}/deployments/{train['id']}/create_flow_run", body=asked)
+    assert status == 201, told
 
 
 def test_foreign_hosts_and_origins_are_refused(served):
