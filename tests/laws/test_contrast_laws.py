@@ -41,7 +41,7 @@ def test_order_of_anchors_changes_nothing(world):
     np.testing.assert_allclose(
         contrast_scores(hidden, ids, head=head, anchors=anchors),
         contrast_scores(hidden, ids, head=head, anchors=turned),
-        atol=1e-6,
+        atol=1e-5,  # float32: how a product is blocked depends on where its rows lie in memory
     )
 
 
@@ -52,7 +52,7 @@ def test_order_of_prompts_and_of_rollouts_changes_nothing(world):
     np.testing.assert_allclose(
         contrast_scores(hidden, ids, head=head, anchors=anchors)[order],
         contrast_scores(hidden[order], tuple(ids[i] for i in order), head=head, anchors=anchors.select([2, 0, 1])),
-        atol=1e-6,
+        atol=1e-5,  # float32: how a product is blocked depends on where its rows lie in memory
     )
 
 
@@ -77,7 +77,7 @@ def test_anchors_twice_over_change_nothing(world):
     np.testing.assert_allclose(
         contrast_scores(hidden, ids, head=head, anchors=anchors),
         contrast_scores(hidden, ids, head=head, anchors=doubled),
-        atol=1e-6,
+        atol=1e-5,  # float32: how a product is blocked depends on where its rows lie in memory
     )
 
 
