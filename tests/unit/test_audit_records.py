@@ -142,8 +142,8 @@ def test_a_broken_ledger_is_a_failure(tmp_path):
             "metric 'coverage/empirical' is 0.95 in the store",
         ),
         ({"coverage/empirical": 0.9, "loss": 1 / 7}, "metric 'time/a' is None in the store"),
-        ({"coverage/empirical": 0.9, "loss": 1 / 7, "time/a": 2.0, "new": 1.0}, "and None in the iteration's file"),
-        ({"coverage/empirical": math.nan, "loss": 1 / 7, "time/a": 2.0}, "is nan in the store"),
+        ({"coverage/empirical": 0.9, "loss": 1 / 7, "time/a": 2.0, "new": 1.0}, "and is None in the iteration's file"),
+        ({"coverage/empirical": math.nan, "loss": 1 / 7, "time/a": 2.0}, "contradicts itself in the store"),
     ],
     ids=["same", "changed", "removed", "added", "not a number"],
 )
