@@ -25,6 +25,7 @@ from rangeline.stages.comparison_budget import rollouts_before
 from rangeline.stages.comparison_plan import Role, RunPlan
 from rangeline.stages.comparison_rows import row_of
 from rangeline.stages.comparison_runs import RESULT, TIMINGS, Looks, result_path
+from rangeline.stages.comparison_scratch import place_iterations, remove_iterations
 from rangeline.stages.data import read_pool, read_world
 from rangeline.stages.evaluation import reference_probabilities, reference_rows
 from rangeline.stages.iteration import JUDGED, Iteration
@@ -85,6 +86,7 @@ def run_method(workspace: Workspace, run: RunPlan, looks: Looks, progress: Progr
         _tidy(path.parent, looks)
         return path
     settings = run.config
+    place_iterations(path.parent, looks.scratch)
     with TrainingSession(workspace, settings, run=path.parent.name) as session:
         record = RunRecord(workspace, run, looks, session)
         record.catch_up(session.opened.done)
@@ -100,8 +102,8 @@ def run_method(workspace: Workspace, run: RunPlan, looks: Looks, progress: Progr
 def _tidy(root: Path, looks: Looks) -> None:
     """Let the files of a finished run's iterations go, unless they are to be kept."""
     if not looks.keep_files:
-        for name in ("iterations", "checkpoints"):
-            shutil.rmtree(root / name, ignore_errors=True)
+        remove_iterations(root)
+        shutil.rmtree(root / "checkpoints", ignore_errors=True)
 
 
 def step(session: TrainingSession, number: int, run: RunPlan) -> None:

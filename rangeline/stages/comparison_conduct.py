@@ -19,6 +19,7 @@ from rangeline.stages.comparison_jobs import Comparison, Job, choose_rates, lay_
 from rangeline.stages.comparison_plan import RunPlan
 from rangeline.stages.comparison_pool import Pool
 from rangeline.stages.comparison_runs import Looks, result_path
+from rangeline.stages.comparison_scratch import scratch_folder
 
 
 def tuned_rates(comparison: Comparison, looks: Looks) -> tuple[dict[tuple[str, str], float], dict[str, Any]]:
@@ -79,10 +80,15 @@ def conduct(comparison: Comparison, num_processes: int, tell: Callable[[str], No
     Raises
     ------
     ConfigError
-        Another process works on it, or a method finished no tuning run.
+        Another process works on it, a method finished no tuning run, or there is no such scratch folder.
     """
     plan = comparison.plan
-    looks = Looks(every=plan.evaluate_every, validation_share=plan.validation_share, keep_files=plan.keep_files)
+    looks = Looks(
+        every=plan.evaluate_every,
+        validation_share=plan.validation_share,
+        keep_files=plan.keep_files,
+        scratch=None if plan.keep_files else scratch_folder(),
+    )
     with _alone(comparison.folder), Pool(num_processes, looks, comparison.folder / "logs", tell) as pool:
         starts, further = comparison.prepare_rounds()
         failures = pool.run([job for job in starts if not job.is_made], "seeds made")

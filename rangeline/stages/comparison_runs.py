@@ -22,6 +22,8 @@ class Looks:
     every: int
     validation_share: float
     keep_files: bool
+    scratch: Path | None = None
+    """Folder for the files that go once a run is finished; None leaves them with the run."""
 
 
 def run_name(run: RunPlan, looks: Looks) -> str:
