@@ -126,7 +126,11 @@ def block_digests(path: Path) -> list[str]:
 
 def relative_path(path: Path, root: Path) -> str:
     """Return `path` relative to the workspace in POSIX form; absolute when it lies outside."""
-    return os.path.realpath(path).removeprefix(f"{os.path.realpath(root).rstrip('/')}/")
+    return _below(path, os.path.realpath(root))
+
+
+def _below(path: Path, real_root: str) -> str:
+    return os.path.realpath(path).removeprefix(f"{real_root.rstrip('/')}/")
 
 
 def artifact_ref(path: Path, root: Path, *, rows: int | None = None) -> ArtifactRef:
@@ -137,6 +141,10 @@ def artifact_ref(path: Path, root: Path, *, rows: int | None = None) -> Artifact
     LineageError
         When the file does not exist.
     """
+    return _artifact_ref(path, os.path.realpath(root), rows)
+
+
+def _artifact_ref(path: Path, real_root: str, rows: int | None = None) -> ArtifactRef:
     if not path.is_file():
         msg = f"Artifact '{path}' must exist; got no such file. Make it again with the stage that writes it."
         raise LineageError(msg)
@@ -146,7 +154,7 @@ def artifact_ref(path: Path, root: Path, *, rows: int | None = None) -> Artifact
             md5.update(chunk)
             sha256.update(chunk)
     return ArtifactRef(
-        path=relative_path(path, root),
+        path=_below(path, real_root),
         md5=md5.hexdigest(),
         sha256=sha256.hexdigest(),
         size=path.stat().st_size,
@@ -233,12 +241,13 @@ def write_manifest(
     LineageError
         When a named file does not exist.
     """
-    made = tuple(artifact_ref(item, root, rows=rows) for item, rows in outputs.items())
+    real_root = os.path.realpath(root)
+    made = tuple(_artifact_ref(item, real_root, rows) for item, rows in outputs.items())
     manifest = Manifest(
         kind=kind,
-        inputs=tuple(artifact_ref(item, root) for item in inputs),
+        inputs=tuple(_artifact_ref(item, real_root) for item in inputs),
         outputs=made,
-        parents=tuple(artifact_ref(item, root) for item in parents),
+        parents=tuple(_artifact_ref(item, real_root) for item in parents),
         parameters=about.get("parameters", {}),
         facts=about.get("facts", {}),
         blocks={ref.path: block_digests(item) for ref, item in zip(made, outputs, strict=True)},
@@ -248,7 +257,7 @@ def write_manifest(
     content = {item.name: getattr(manifest, item.name) for item in fields(manifest)}
     refs = {name: [asdict(ref) for ref in content[name]] for name in ("inputs", "outputs", "parents")}
     write_json(path, {"format": MANIFEST_FORMAT, **content, **refs})
-    return artifact_ref(path, root)
+    return _artifact_ref(path, real_root)
 
 
 def read_manifest(path: Path) -> Manifest:

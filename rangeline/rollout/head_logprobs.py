@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-_TILE_ROWS = 16
-"""Rows that pointwise work takes at once on a CPU, so that they stay in its cache."""
+_TILE_VALUES = 3 << 18
+"""Logits that pointwise work takes at once on a CPU, so that they stay in its cache."""
 _BLOCK_TOKENS = 4096
 """Tokens of the vocabulary whose gradient is added at once."""
 
@@ -144,9 +144,16 @@ class _Projection:
         return logits_rV if self._bias_V is None else logits_rV.add_(self._bias_V)
 
 
+def tile_rows(logits_RV: Tensor) -> int:
+    """Return how many rows pointwise work on logits takes at once: all on an accelerator, some megabytes on a CPU."""
+    if logits_RV.device.type == "cpu":
+        return max(1, _TILE_VALUES // logits_RV.shape[-1])
+    return max(1, len(logits_RV))
+
+
 def _tiles(logits_rV: Tensor, factor: float, wide: torch.dtype) -> Any:
     """Give (first row, logits times the factor in wide precision) of a few rows at a time, in one buffer."""
-    step = _TILE_ROWS if logits_rV.device.type == "cpu" else len(logits_rV)
+    step = tile_rows(logits_rV)
     buffer_tV = logits_rV.new_empty(min(step, len(logits_rV)), logits_rV.shape[1], dtype=wide)
     for first in range(0, len(logits_rV), step):
         some_tV = logits_rV[first : first + step]

@@ -5,8 +5,10 @@ Shapes: B or R rows, L tokens, K tokens of the cache and the new ones.
 
 import inspect
 from collections.abc import Sequence
+from functools import cache as remembered
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from transformers import DynamicCache
@@ -28,10 +30,15 @@ def position_ids(attention_mask_BL: Tensor) -> Tensor:
     return (attention_mask_BL.long().cumsum(dim=-1) - 1).clamp(min=0)
 
 
+@remembered
+def _cache_keyword(kind: type) -> str:
+    """Return the name that a decoder's forward has for its cache: `cache` from transformers 5.24 on."""
+    return "cache" if "cache" in inspect.signature(kind.forward).parameters else "past_key_values"
+
+
 def cached_forward(module: Any, ids_RL: Tensor, mask_RK: Tensor, cache: DynamicCache) -> Any:
     """Return the output of a decoder on new tokens, and append these to the cache."""
-    # The keyword is `cache` from transformers 5.24 on.
-    keyword = "cache" if "cache" in inspect.signature(module.forward).parameters else "past_key_values"
+    keyword = _cache_keyword(type(module))
     return module(
         input_ids=ids_RL,
         attention_mask=mask_RK,
@@ -44,9 +51,9 @@ def cached_forward(module: Any, ids_RL: Tensor, mask_RK: Tensor, cache: DynamicC
 def left_padded(rows: Sequence[Sequence[int]], device: Any) -> tuple[Tensor, Tensor]:
     """Return rows of token ids padded on the left with id 0, and their attention mask."""
     width = max(len(row) for row in rows)
-    ids = torch.zeros((len(rows), width), dtype=torch.int64)
-    mask = torch.zeros_like(ids)
+    ids = np.zeros((len(rows), width), dtype=np.int64)
+    mask = np.zeros_like(ids)
     for i, row in enumerate(rows):
-        ids[i, width - len(row) :] = torch.tensor(row)
+        ids[i, width - len(row) :] = row
         mask[i, width - len(row) :] = 1
-    return ids.to(device), mask.to(device)
+    return torch.from_numpy(ids).to(device), torch.from_numpy(mask).to(device)

@@ -22,6 +22,7 @@ from transformers import DynamicCache
 from rangeline.errors import RolloutError
 from rangeline.records import RolloutSet, SamplingPlan
 from rangeline.rollout.engine import EncodedPrompt, SampledRow, assemble, require_distinct, require_room
+from rangeline.rollout.head_logprobs import tile_rows
 from rangeline.rollout.pretrained import stop_ids
 from rangeline.rollout.reading import cached_forward, left_padded
 from rangeline.rollout.token_logprobs import logit_map
@@ -29,8 +30,6 @@ from rangeline.seeds import stream
 
 _COMPACT_SHARE = 0.75
 """Finished rows leave the batch once no more than this share of it is unfinished: dropping rows copies the cache."""
-_TILE_ROWS = 16
-"""Rows that a draw takes at once on a CPU, so that they stay in its cache."""
 _BLOCK_TOKENS = 256
 """Tokens whose mass is summed before the search: only one block a row is cumulated token by token."""
 
@@ -187,8 +186,8 @@ def draw_tokens(logits_RV: Tensor, uniform_R: Tensor, temperature: float) -> tup
     """
     token_R = torch.empty(len(logits_RV), dtype=torch.int64, device=logits_RV.device)
     logprob_R = torch.empty(len(logits_RV), device=logits_RV.device)
-    step = _TILE_ROWS if logits_RV.device.type == "cpu" else len(logits_RV)
-    buffer_tV = torch.empty((step, logits_RV.shape[-1]), device=logits_RV.device)
+    step = tile_rows(logits_RV)
+    buffer_tV = torch.empty((min(step, len(logits_RV)), logits_RV.shape[-1]), device=logits_RV.device)
     for first in range(0, len(logits_RV), step):
         rows = slice(first, first + step)
         scaled_tV = buffer_tV[: len(logits_RV[rows])].copy_(logits_RV[rows])

@@ -24,6 +24,8 @@ from rangeline.stages.workspace import open_workspace
 _MOVE_EVERY_S = 2.0
 _TELL_EVERY_S = 20.0
 _LAST_LINES = 3
+_GARBAGE = 50_000
+"""New objects between two looks for garbage: small tables make and free many, and few of them in circles."""
 
 
 def work(connection: Connection, log: Path, looks: Looks) -> None:
@@ -35,6 +37,7 @@ def work(connection: Connection, log: Path, looks: Looks) -> None:
         os.dup2(handle.fileno(), 2)
     from rangeline.stages.comparing import run_method
 
+    gc.set_threshold(_GARBAGE)
     while True:
         try:
             job: Job = connection.recv()

@@ -121,8 +121,9 @@ def _rewards(folder: Path, intervals: RewardIntervals) -> dict[str, Any]:
 def _zero_spread_share(intervals: RewardIntervals, chosen_N: BoolArray) -> float | None:
     """Return the share of groups of two or more rewards whose rewards are all alike; None without such a group."""
     groups: dict[str, list[float]] = {}
-    for i in np.flatnonzero(chosen_N):
-        groups.setdefault(intervals.prompt_id_N[i], []).append(float(intervals.center_N[i]))
+    centers = intervals.center_N.tolist()
+    for i in np.flatnonzero(chosen_N).tolist():
+        groups.setdefault(intervals.prompt_id_N[i], []).append(centers[i])
     spreads = [max(values) - min(values) for values in groups.values() if len(values) > 1]
     return sum(spread <= _NO_SPREAD for spread in spreads) / len(spreads) if spreads else None
 

@@ -10,7 +10,7 @@ import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from functools import cached_property, partial
+from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -72,17 +72,27 @@ def pick_rows(rows: Sequence[PromptRow], count: int, *, seed: int, purpose: str,
     total = len(rows)
     count = min(count, total)
     first = (iteration - 1) * count
-    last_epoch = (first + count - 1) // total
-    order = np.empty(0, dtype=np.int64)
     drawn: list[int] = []
-    for epoch in range(last_epoch + 1):
-        # The iteration that straddles two epochs holds this many of the former one; they come late in the new one.
-        straddling = order[total - (epoch * total) % count :] if epoch and (epoch * total) % count else order[:0]
-        fresh = stream(seed, purpose, epoch).permutation(total)
-        order = np.concatenate([fresh[~np.isin(fresh, straddling)], fresh[np.isin(fresh, straddling)]])
+    for epoch in range(first // total, (first + count - 1) // total + 1):
         begin, end = max(first - epoch * total, 0), min(first + count - epoch * total, total)
-        drawn += order[begin:end].tolist() if end > begin else []
+        drawn += _epoch_order(seed, purpose, total, count, epoch)[begin:end]
     return [rows[i] for i in drawn]
+
+
+@lru_cache(maxsize=8)
+def _epoch_order(seed: int, purpose: str, total: int, count: int, epoch: int) -> list[int]:
+    """Return the order of one epoch, which depends on that of the epoch before where an iteration straddles both."""
+    begins = epoch
+    while (begins * total) % count:
+        begins -= 1
+    order: list[int] = []
+    for number in range(begins, epoch + 1):
+        fresh = stream(seed, purpose, number).permutation(total).tolist()
+        # The iteration that straddles two epochs holds this many of the former one; they come late in the new one.
+        begun = (number * total) % count
+        straddling = set(order[total - begun :])
+        order = [i for i in fresh if i not in straddling] + [i for i in fresh if i in straddling]
+    return order
 
 
 @dataclass(frozen=True)
