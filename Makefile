@@ -2,6 +2,7 @@
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 CONFIG ?=
+SCRATCH ?= $(wildcard /dev/shm)
 RUN_OPTIONS := $(if $(CONFIG),--config $(CONFIG))
 
 export DO_NOT_TRACK := true
@@ -74,7 +75,7 @@ bench-scaling: .venv/test.ok ## One and two processes, DDP and FSDP2, at the sam
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.scaling.run
 
 table1: .venv/demo.ok ## Nine methods, six designs, ten or five seeds: tables and curves (35 minutes, 2 cores)
-	$(BIN)/rangeline compare configs/compare/table1.yaml --copy-to benchmarks/results
+	RANGELINE_SCRATCH=$(SCRATCH) $(BIN)/rangeline compare configs/compare/table1.yaml --copy-to benchmarks/results
 
 bench-rrpo: .venv/test.ok ## Does the anchor contrast rank right answers above wrong ones (after `rangeline calibrate`)
 	OMP_NUM_THREADS=2 $(BIN)/python -m benchmarks.rrpo.run --prompts 120
