@@ -31,7 +31,7 @@ def position_ids(attention_mask_BL: Tensor) -> Tensor:
 
 
 @remembered
-def _cache_keyword(kind: type) -> str:
+def _cache_keyword(kind: Any) -> str:
     """Return the name that a decoder's forward has for its cache: `cache` from transformers 5.24 on."""
     return "cache" if "cache" in inspect.signature(kind.forward).parameters else "past_key_values"
 
