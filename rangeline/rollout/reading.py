@@ -4,7 +4,7 @@ Shapes: B or R rows, L tokens, K tokens of the cache and the new ones.
 """
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache as remembered
 from typing import Any
 
@@ -31,14 +31,15 @@ def position_ids(attention_mask_BL: Tensor) -> Tensor:
 
 
 @remembered
-def _cache_keyword(kind: Any) -> str:
+def _cache_keyword(forward: Callable[..., Any]) -> str:
     """Return the name that a decoder's forward has for its cache: `cache` from transformers 5.24 on."""
-    return "cache" if "cache" in inspect.signature(kind.forward).parameters else "past_key_values"
+    return "cache" if "cache" in inspect.signature(forward).parameters else "past_key_values"
 
 
 def cached_forward(module: Any, ids_RL: Tensor, mask_RK: Tensor, cache: DynamicCache) -> Any:
     """Return the output of a decoder on new tokens, and append these to the cache."""
-    keyword = _cache_keyword(type(module))
+    forward: Any = type(module).forward
+    keyword = _cache_keyword(forward)
     return module(
         input_ids=ids_RL,
         attention_mask=mask_RK,
