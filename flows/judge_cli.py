@@ -8,7 +8,8 @@ from typing import Annotated
 
 import typer
 
-from flows.cli_manners import manner, say, say_object, say_result
+from flows.cli_manners import friendly, manner, say, say_object, say_result
+from flows.cli_session import open_console, prepare_environment
 
 app = typer.Typer(no_args_is_help=True, help="Try a rubric, and measure how reliable the judge is.")
 
@@ -27,8 +28,6 @@ def report(
     debug: DebugOption = False,
 ) -> None:
     """Report how reliable the judge is: agreement with the truth, flips, length bias, attacks, information."""
-    from flows.cli import friendly, open_console, prepare_environment
-
     with friendly(debug=debug):
         prepare_environment(workspace)
         from tasks.judging import report_reliability
@@ -52,8 +51,6 @@ def try_rubric(
     debug: DebugOption = False,
 ) -> None:
     """Judge a few rows by a rubric and say what all of them would take, before anything is spent."""
-    from flows.cli import friendly, open_console, prepare_environment
-
     with friendly(debug=debug):
         prepare_environment(workspace)
         from tasks.judging import trial_lines, try_on_rows
