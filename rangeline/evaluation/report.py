@@ -111,7 +111,7 @@ def render_report(summary: RunSummary) -> str:
 
 
 def _findings(summary: RunSummary) -> list[Finding]:
-    told = [coverage_finding(summary), *map(accuracy_finding, summary.evaluations[:_MAX_ROWS])]
+    told = [coverage_finding(summary), *map(accuracy_finding, summary.told_evaluations[:_MAX_ROWS])]
     return told + [finding for finding in (flip_finding(summary), judge_finding(summary)) if finding is not None]
 
 

@@ -91,7 +91,7 @@ def summary_table(summary: RunSummary) -> list[tuple[str, str]]:
         Names and values in words, not escaped; values of iterations are the last known ones and say from where.
     """
     rows = []
-    for domain in summary.evaluations:
+    for domain in summary.told_evaluations:
         rows.append((f"accuracy before, {domain.domain}", estimate_text(domain.before)))
         rows.append((f"accuracy after, {domain.domain}", estimate_text(domain.after)))
         rows.append((f"change, {domain.domain}", change_text(domain.paired)))

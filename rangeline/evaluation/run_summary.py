@@ -98,6 +98,10 @@ class LineageEntry:
     sha256: str
 
 
+ALL_DOMAINS = "all"
+"""How an evaluation names its numbers over every domain."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSummary:
     """One run, as its report tells it."""
@@ -129,6 +133,12 @@ class RunSummary:
     """Of the accuracy intervals."""
     band_confidence: float = 0.95
     """Of the coverage band."""
+
+    @property
+    def told_evaluations(self) -> tuple[DomainEvaluation, ...]:
+        """Evaluations that tell different things: of one domain alone, `all` would tell the same again."""
+        single = [item for item in self.evaluations if item.domain != ALL_DOMAINS]
+        return tuple(single) if len(single) == 1 else self.evaluations
 
     @property
     def iteration_numbers(self) -> list[float]:

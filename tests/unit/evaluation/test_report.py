@@ -1,4 +1,5 @@
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
@@ -304,3 +305,13 @@ def test_the_page_says_the_share_of_orchestration_over_measured_iterations():
     unknown = {key: value for key, value in ITERATION.items() if not key.startswith("time/")}
     assert "expectations) took 5.0% of 2 iterations" in render_report(summary(iterations=(*known, unknown)))
     assert "orchestration was not measured" in render_report(summary(iterations=(unknown,)))
+
+
+@pytest.mark.parametrize(("names", "told"), [(["all", "maths"], ["maths"]), (["all", "a", "b"], ["all", "a", "b"])])
+def test_accuracy_is_told_once_where_there_is_one_domain(names, told):
+    """Of a single domain, the numbers over all of them would say the same again, on the page and in the table."""
+    run = summary(evaluations=tuple(replace(domain(paired()), domain=name) for name in names))
+    rows = [name for name, _ in summary_table(run) if name.startswith("change, ")]
+    assert [f"change, {name}" for name in told] == rows
+    page = render_report(run)
+    assert told == [name for name in names if f"Accuracy on {name} rose" in page]
