@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from local_servers import ask, free_ports
-from tiny import cli, make_toy, write_settings
+from tiny import ROOT, cli, make_toy, write_settings
 
 from rangeline.lineage import digest_file
 from tasks.versioning import ensure_repository, push
@@ -19,7 +19,7 @@ INITDB = next(
     (path for path in (shutil.which("initdb"), *map(str, Path("/usr/lib/postgresql").glob("*/bin/initdb"))) if path),
     None,
 )
-DRIVERS = ("moto", "boto3", "psycopg2", "dvc_s3", "asyncpg")
+DRIVERS = ("moto", "boto3", "psycopg2", "dvc_s3", "asyncpg", "flask_wtf")
 MISSING = [name for name in DRIVERS if importlib.util.find_spec(name) is None]
 pytestmark = [
     pytest.mark.slow,
@@ -30,7 +30,8 @@ pytestmark = [
 ]
 NOBODY = 65534
 START_S = 300
-LOGIN = "admin:a-long-password"
+PASSWORD = "a-long-password"
+LOGIN = f"admin:{PASSWORD}"
 KEYS = {"AWS_ACCESS_KEY_ID": "k", "AWS_SECRET_ACCESS_KEY": "s", "AWS_DEFAULT_REGION": "us-east-1"}
 
 
@@ -71,7 +72,7 @@ def running():
 
 @pytest.fixture(scope="module")
 def postgres(running, tmp_path_factory):
-    """Run PostgreSQL with a password and two databases; give the address before the database's name."""
+    """Run PostgreSQL with a password and three databases; give the address before the database's name."""
     home = tmp_path_factory.mktemp("postgres")
     (port,) = free_ports(1)
     folder, password = home / "data", home / "password"
@@ -109,7 +110,7 @@ def postgres(running, tmp_path_factory):
             return False
 
     wait_until(answers, server, "PostgreSQL")
-    for name in ("prefect", "mlflow"):
+    for name in ("prefect", "mlflow", "mlflow_auth"):
         query(f"CREATE DATABASE {name}")
     return address, query
 
@@ -134,6 +135,15 @@ def store(running):
     return url, client
 
 
+def script_at(port, folder):
+    """Return the script by which the container starts MLflow, for loopback and a folder of the test's own."""
+    text = (ROOT / "deploy" / "compose" / "mlflow.sh").read_text()
+    for there, here in (("--host 0.0.0.0 --port 5000", f"--host 127.0.0.1 --port {port}"), ("/tmp/", f"{folder}/")):
+        assert there in text
+        text = text.replace(there, here)
+    return text
+
+
 @pytest.fixture(scope="module")
 def servers(running, postgres, store, tmp_path_factory):
     """Run Prefect with a login and MLflow, both on PostgreSQL; give the environment that a client needs."""
@@ -151,30 +161,46 @@ def servers(running, postgres, store, tmp_path_factory):
     }
     command = [sys.executable, "-m", "prefect", "server", "start", "--host", "127.0.0.1", "--port", str(prefect)]
     first = running(subprocess.Popen(command, env=environ, stdout=subprocess.DEVNULL))
-    command = [
-        *(sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(mlflow), "--workers", "1"),
-        *("--backend-store-uri", f"postgresql+psycopg2://{address}/mlflow", "--artifacts-destination", "s3://mlflow"),
-    ]
-    second = running(subprocess.Popen(command, env=environ, stdout=subprocess.DEVNULL))
+    script = home / "mlflow.sh"
+    script.write_text(script_at(mlflow, home))
+    environ |= {
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "MLFLOW_BACKEND_STORE_URI": f"postgresql+psycopg2://{address}/mlflow",
+        "MLFLOW_AUTH_DATABASE_URI": f"postgresql+psycopg2://{address}/mlflow_auth",
+        "MLFLOW_AUTH_ADMIN_USERNAME": "admin",
+        "MLFLOW_AUTH_ADMIN_PASSWORD": PASSWORD,
+        "MLFLOW_FLASK_SERVER_SECRET_KEY": "no-secret-in-a-test",
+        "MLFLOW_ALLOWED_HOSTS": f"127.0.0.1:{mlflow}",
+        "MLFLOW_ALLOWED_ORIGINS": f"http://127.0.0.1:{mlflow}",
+    }
+    second = running(subprocess.Popen(["sh", str(script)], env=environ, stdout=subprocess.DEVNULL))
     wait_until(lambda: ask(f"http://127.0.0.1:{prefect}/api/health")[0] in (200, 401), first, "Prefect")
     wait_until(lambda: ask(f"http://127.0.0.1:{mlflow}/health")[0] == 200, second, "MLflow")
     return {
         "PREFECT_API_URL": f"http://127.0.0.1:{prefect}/api",
         "PREFECT_API_AUTH_STRING": LOGIN,
         "MLFLOW_TRACKING_URI": f"http://127.0.0.1:{mlflow}",
+        "MLFLOW_TRACKING_USERNAME": "admin",
+        "MLFLOW_TRACKING_PASSWORD": PASSWORD,
     }
 
 
-def test_a_login_is_asked_for_and_taken(servers):
-    """Without a login and with a wrong one Prefect answers 401, with the right one it answers."""
+@pytest.mark.parametrize(
+    ("server", "place", "body"),
+    [
+        ("PREFECT_API_URL", "/flows/filter", {}),
+        ("MLFLOW_TRACKING_URI", "/api/2.0/mlflow/experiments/search", {"max_results": 1}),
+    ],
+)
+def test_a_login_is_asked_for_and_taken(server, place, body, servers):
+    """Without a login and with a wrong one a server answers 401, with the right one it answers."""
     import base64
 
-    flows = f"{servers['PREFECT_API_URL']}/flows/filter"
-
     def with_login(text):
-        return ask(flows, body={}, authorization=f"Basic {base64.b64encode(text.encode()).decode()}")[0]
+        login = f"Basic {base64.b64encode(text.encode()).decode()}"
+        return ask(f"{servers[server]}{place}", body=body, authorization=login)[0]
 
-    assert 401 == ask(flows, body={})[0]
+    assert 401 == ask(f"{servers[server]}{place}", body=body)[0]
     assert 401 == with_login("admin:another-password")
     assert 200 == with_login(LOGIN)
 

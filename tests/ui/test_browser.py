@@ -1,5 +1,6 @@
 """In a real browser: a deployment's form, its run to the end, the coverage artifact, and MLflow's page of the run."""
 
+import json
 import os
 import shutil
 import signal
@@ -144,6 +145,52 @@ def test_a_run_from_the_form_completes_and_shows_coverage(served, page):
     page.get_by_text("Coverage gate").first.wait_for()
     page.get_by_role("table").first.wait_for()
     shot(page, "coverage-artifact")
+
+
+def start(prefect, request):
+    """Ask for a run of the training deployment; return the flow run's id."""
+    body = {"deployments": {"name": {"any_": ["train"]}}}
+    (deployment,) = ask_patiently(f"http://127.0.0.1:{prefect}/api/deployments/filter", body=body)
+    place = f"http://127.0.0.1:{prefect}/api/deployments/{deployment['id']}/create_flow_run"
+    return ask_patiently(place, body={"parameters": {"request": request}, "state": {"type": "SCHEDULED"}})["id"]
+
+
+def await_state(prefect, flow_run, *wanted):
+    """Wait until a flow run is in one of some states; return its type."""
+    deadline, state = time.monotonic() + 600, None
+    while state not in (*wanted, *ENDED) and time.monotonic() < deadline:
+        state = ask_patiently(f"http://127.0.0.1:{prefect}/api/flow_runs/{flow_run}")["state"]["type"]
+        time.sleep(1)
+    return state
+
+
+def test_a_person_answers_a_paused_run_on_its_page(served, page):
+    """No interval is as narrow as asked, so the run pauses; its form shows why, takes choice and reason, and it goes on."""
+    root, prefect, _ = served
+    request = {
+        "workspace": str(root),
+        "run": "alarmed",
+        "train": {"iterations": 1, "on_alarm": "pause"},
+        "coverage": {"min_rows": 8, "min_prompts": 4, "max_mean_width": 1e-6},
+    }
+    flow_run = start(prefect, request)
+    assert "PAUSED" == await_state(prefect, flow_run, "PAUSED")
+    page.goto(f"http://127.0.0.1:{prefect}/runs/flow-run/{flow_run}")
+    page.get_by_role("button", name="Resume").first.click()
+    form = page.locator(".p-modal")
+    form.get_by_text("Coverage alarm at iteration 1 of run alarmed").wait_for()
+    form.get_by_text("mean width must be at most 1e-06").first.wait_for()
+    form.locator(".p-select-button__control").first.focus()
+    page.keyboard.press("Space")
+    page.locator(".p-select-option", has_text="continue").click()
+    form.locator("textarea, input[type=text]").last.fill("the limit was a typing error")
+    shot(page, "pause-form")
+    form.get_by_role("button", name="Submit").click()
+    assert "COMPLETED" == await_state(prefect, flow_run)
+    folder = root / "runs/alarmed/iterations/000001"
+    answer = json.loads((folder / "gate.json").read_text())["answer"]
+    assert {"choice": "continue", "reason": "the limit was a typing error"} == answer
+    assert (root / "runs/alarmed/checkpoints/000001/COMPLETE").is_file()
 
 
 def test_mlflow_shows_the_metrics_of_the_run(served, page):
