@@ -9,6 +9,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, TypeGuard
 
 from rangeline.audit_tree import Finding
 from rangeline.lineage import digest_file
@@ -18,10 +19,8 @@ from rangeline.provenance.ledger import Ledger, ledger_path
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrackedNumbers:
-    """What the tracking store holds of one iteration."""
+    """What the tracking store holds of one run."""
 
-    manifest: str
-    """Path of the iteration's manifest."""
     run_id: str
     values: Mapping[str, float]
     """Metrics as the store gives them back; NaN where it holds two values of one."""
@@ -77,33 +76,62 @@ def check_kept(root: Path) -> list[Finding]:
     return found
 
 
-def check_numbers(root: Path, tracked: TrackedNumbers) -> Finding:
-    """Compare what the tracking store says of an iteration with the iteration's own files, number by number.
+def check_numbers(name: str, own: Mapping[str, object], tracked: TrackedNumbers) -> Finding:
+    """Compare what the tracking store says of an artifact with the artifact's own files, number by number.
+
+    Parameters
+    ----------
+    name
+        Path of what the numbers are of, as the finding names it.
+    own
+        Numbers of its files; what is no finite number is not tracked and not compared.
+    tracked
+        What the store holds.
 
     Notes
     -----
-    The own file is verified by its manifest elsewhere in the audit; where both differ, both are named.
+    The own files are verified by their manifest elsewhere in the audit; where both differ, both are named.
     """
-    folder = (root / tracked.manifest).parent
-    name = f"tracking run {tracked.run_id} ({folder.relative_to(root).as_posix()})"
-    own: dict[str, float] = {}
-    for file in ("metrics.json", "timings.json"):
-        path = folder / file
-        try:
-            values = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-        except ValueError as error:
-            return Finding(name, "changed", f"cannot be compared: {file} is no JSON ({error})")
-        own |= {key: float(value) for key, value in values.items() if _is_number(value)}
-    for key in sorted(own.keys() | tracked.values.keys()):
-        mine, theirs = own.get(key), tracked.values.get(key)
+    title = f"tracking run {tracked.run_id} ({name})"
+    mine_of = {key: float(value) for key, value in own.items() if _is_number(value)}
+    for key in sorted(mine_of.keys() | tracked.values.keys()):
+        mine, theirs = mine_of.get(key), tracked.values.get(key)
         if key.startswith("tracking/") or mine == theirs:
             continue
         if key.startswith("time/") and mine is None:
             continue  # a sitting that was killed had tracked its seconds, and the file tells those of the next
         told = "contradicts itself" if theirs is not None and math.isnan(theirs) else f"is {theirs}"
-        return Finding(name, "changed", f"metric '{key}' {told} in the store and is {mine} in the iteration's file")
-    return Finding(name, "ok", f"{len(own)} metrics as in the iteration's files")
+        return Finding(title, "changed", f"metric '{key}' {told} in the store and is {mine} in the file it came from")
+    return Finding(title, "ok", f"{len(mine_of)} metrics as in the files")
 
 
-def _is_number(value: object) -> bool:
+def iteration_numbers(folder: Path) -> dict[str, object]:
+    """Return the numbers of an iteration's files that its own tracking run holds."""
+    return {**_read(folder / "metrics.json"), **_read(folder / "timings.json")}
+
+
+def point_numbers(folder: Path) -> dict[str, object]:
+    """Return the numbers of an iteration's files that its training run holds, by `name at step`; seconds aside."""
+    found = {f"{key} at {int(folder.name)}": value for key, value in _read(folder / "metrics.json").items()}
+    for row in _rows(folder / "steps.json"):
+        found |= {f"step/{key} at {int(row['step'])}": value for key, value in row.items() if key != "step"}
+    return found
+
+
+def _read(path: Path) -> dict[str, object]:
+    """Return a file's numbers; none where it is absent or no JSON, which its own hash names."""
+    try:
+        return dict(json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError):
+        return {}
+
+
+def _rows(path: Path) -> list[dict[str, Any]]:
+    try:
+        return [row for row in json.loads(path.read_text(encoding="utf-8")) if "step" in row]
+    except (OSError, ValueError, TypeError):
+        return []
+
+
+def _is_number(value: object) -> TypeGuard[int | float]:
     return isinstance(value, int | float) and math.isfinite(value)

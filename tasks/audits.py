@@ -11,7 +11,7 @@ from prefect import task
 from prefect.cache_policies import NO_CACHE
 
 from rangeline.audit import Finding, Stores, audit, audit_folders, render_tree
-from rangeline.audit_records import TrackedNumbers, check_kept, check_ledger, check_noted, check_numbers
+from rangeline.audit_records import check_kept, check_ledger, check_noted
 from rangeline.errors import BadInputError, ConfigError, LineageError
 from rangeline.lineage import MANIFEST_NAME, digest_file, relative_path
 from rangeline.provenance.croissant import croissant_dataset
@@ -26,8 +26,9 @@ from rangeline.provenance.reach import Reach, find_target, index_tables, reach
 from rangeline.provenance.row_index import RowIndex
 from rangeline.stages.run import RunFolder, last_complete
 from rangeline.stages.workspace import Workspace
-from tasks.champions import POLICY_MODEL, SCORER_MODEL, iteration_metrics, model_versions
+from tasks.champions import POLICY_MODEL, SCORER_MODEL, model_versions
 from tasks.reporting import logger, show_markdown
+from tasks.tracked_numbers import tracked_findings
 from tasks.tracking import Tracker
 from tasks.versioning import cache_folder, find_cached, original_of
 
@@ -129,7 +130,7 @@ def _audit_one(root: Path, target: str) -> tuple[list[str], tuple[Finding, ...],
         *check_ledger(root, ledger),
         *check_noted(root, ledger, noted),
         *check_kept(root),
-        *_numbers(root, ledger, names),
+        *tracked_findings(root, ledger, names),
         *(() if reference is None else _referred(root, reference)),
     ]
     failures = _once((*node.failures, *(item for item in beside if item.is_failure)))
@@ -175,7 +176,7 @@ def _audit_all(root: Path, target: str) -> tuple[list[str], tuple[Finding, ...],
     for node in audit_folders(root, (place.parent for place in places), stores=stores):
         findings += [item for one in node.walk() for item in one.findings]
     findings += [Finding(path, "changed", "is no manifest, or not the one that was noted") for path in graph.changed]
-    findings += _numbers(root, ledger, {stage.path for stage in graph.stages.values()})
+    findings += tracked_findings(root, ledger, {stage.path for stage in graph.stages.values()})
     findings += _registered(root)
     lines += _lines_of(_once(findings))
     failures = _once(item for item in findings if item.is_failure)
@@ -209,19 +210,6 @@ def _lines_of(findings: Iterable[Finding]) -> list[str]:
     return [
         f"ledger, files beside manifests, tracked metrics: {good} match",
         *(f"  {marks.get(item.status, '✗')} {item.path}: {item.detail}" for item in shown),
-    ]
-
-
-def _numbers(root: Path, ledger: Ledger, manifests: set[str]) -> list[Finding]:
-    """Compare the tracking store with the iterations' own files."""
-    noted = [(path, entry.mlflow.get("run_id")) for path, (_, entry) in ledger.newest.items() if path in manifests]
-    wanted = [(path, run_id) for path, run_id in noted if run_id and (root / path).parent.parent.name == "iterations"]
-    if not wanted:
-        return []
-    tracker = Tracker.open(root)
-    return [
-        check_numbers(root, TrackedNumbers(manifest=path, run_id=run_id, values=iteration_metrics(tracker, run_id)))
-        for path, run_id in wanted
     ]
 
 

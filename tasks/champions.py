@@ -1,7 +1,5 @@
 """Which policy version serves: the champion, the ones before it, and the way back."""
 
-from typing import Any
-
 from rangeline.errors import BadInputError, BusyError
 from rangeline.provenance.graph import ModelVersion
 from tasks.tracking import CHAMPION, FORMER, Tracker
@@ -92,19 +90,3 @@ def give_back(tracker: Tracker, name: str, version: int, former: int, reason: st
 def was_rolled_back(tracker: Tracker, name: str, version: int) -> bool:
     """Tell whether a person took the alias `champion` from a version; no gate gives it back by itself."""
     return ROLLED_BACK in dict(tracker.client.get_model_version(name, str(version)).tags)
-
-
-def iteration_metrics(tracker: Tracker, run_id: str) -> dict[str, float]:
-    """Return what the tracking store holds of an iteration's run; NaN where it contradicts itself.
-
-    The store keeps a metric twice, as a latest value and as a history; a number that was changed in one of them shows.
-    """
-    latest = dict(tracker.client.get_run(run_id).data.metrics)
-    found = dict(latest)
-    for key, value in latest.items():
-        if key.startswith("time/"):
-            continue  # tracked again by the next sitting of an interrupted run, with other seconds
-        history: list[Any] = tracker.client.get_metric_history(run_id, key)
-        if not history or any(item.value != value for item in history):
-            found[key] = float("nan")
-    return found

@@ -4,7 +4,6 @@ import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from prefect import task
 from prefect.cache_policies import NO_CACHE
@@ -17,6 +16,7 @@ from rangeline.stages.workspace import Workspace, data_remote, open_workspace, r
 from tasks.expectations import check_pools
 from tasks.notes import note_stage
 from tasks.reporting import flow_progress, logger, show_table
+from tasks.tracked_numbers import stage_numbers
 from tasks.tracking import Tracker
 from tasks.versioning import ensure_repository, locked_stages, push, reproduce, status
 
@@ -106,7 +106,7 @@ def record_stage(workspace: str, stage: str) -> str:
     run_id = tracker.start_run(stage, kind=stage, tags={"rangeline.manifest": key})
     tracker.log_parameters(run_id, manifest.parameters)
     tracker.log_inputs(run_id, [*manifest.inputs, *manifest.outputs], context=stage)
-    tracker.log_metrics(run_id, _numbers(manifest.facts), step=0)
+    tracker.log_metrics(run_id, stage_numbers(manifest.facts), step=0)
     tracker.log_file(run_id, path)
     tracker.end_run(run_id)
     note_stage(place.root, path, mlflow_run_id=run_id, copies=tracker.local_artifacts(run_id, place.root))
@@ -118,14 +118,6 @@ def stage_key(place: Workspace, stage: str) -> str:
     from rangeline.lineage import digest_file
 
     return digest_file(getattr(place, stage) / MANIFEST_NAME)[:32]
-
-
-def _numbers(facts: Any) -> dict[str, float | None]:
-    return {
-        f"data/{name}": float(value)
-        for name, value in facts.items()
-        if isinstance(value, int | float) and not isinstance(value, bool)
-    }
 
 
 @task(name="data status", cache_policy=NO_CACHE)

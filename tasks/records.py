@@ -19,6 +19,7 @@ from tasks.champions import SCORER_MODEL as SCORER_MODEL
 from tasks.champions import aliased_checkpoints
 from tasks.notes import flow_started, note, note_stage, seconds_ago
 from tasks.reporting import logger, show_markdown, show_table
+from tasks.tracked_numbers import evaluation_numbers
 from tasks.tracking import TIMING, Tracker
 
 _CALLING = ("concurrency", "timeout_s", "attempts", "max_wait_s")
@@ -278,12 +279,7 @@ def record_evaluation(workspace_root: str, label: str, folder: str, metrics: dic
         note_stage(Path(workspace_root).resolve(), Path(folder).resolve() / MANIFEST_NAME, mlflow_run_id=run_id)
         return
     run_id = tracker.start_run(f"evaluate {label}", kind="evaluate", tags={"rangeline.evaluation": key})
-    flat: dict[str, float | None] = {}
-    for domain, values in metrics.items():
-        for name in ("value", "lower", "upper"):
-            flat[f"accuracy/{domain}/{name}"] = values["average"][name]
-        flat[f"missing/{domain}"] = values["missing_share"]
-    tracker.log_metrics(run_id, flat, step=0)
+    tracker.log_metrics(run_id, evaluation_numbers(metrics), step=0)
     place = Path(workspace_root)
     refs = read_manifest(place / folder / MANIFEST_NAME)
     tracker.log_inputs(run_id, refs.inputs, context="evaluation")

@@ -319,20 +319,32 @@ def test_a_changed_byte_of_any_manifest_is_named(nights):
 
 
 @pytest.mark.parametrize("table", ["metrics", "latest_metrics"])
-def test_a_changed_metric_of_the_store_is_named(nights, table):
+@pytest.mark.parametrize(
+    ("kind", "key"),
+    [
+        ("pools", "data/%"),
+        ("calibration", "data/%"),
+        ("train", "train/accuracy"),
+        ("train", "step/%"),
+        ("iteration", "coverage/empirical"),
+        ("evaluate", "accuracy/%"),
+    ],
+)
+def test_a_changed_metric_of_the_store_is_named(nights, kind, key, table):
     """A metric that is changed in the tracking database, in its history or its latest value, is named with its run."""
     root = nights["root"]
-    entry = next(entry for entry in read_ledger(root).entries if entry.kind == "iteration")
-    run_id, key = entry.mlflow["run_id"], "coverage/empirical"
+    of_kind = "SELECT run_uuid FROM tags WHERE key = 'rangeline.kind' AND value = ?"
     with closing(sqlite3.connect(root / "mlruns" / "mlflow.db")) as store:
-        where = (run_id, key)
-        (value,) = store.execute(f"SELECT value FROM {table} WHERE run_uuid = ? AND key = ?", where).fetchone()
+        run_id, key, value, step = store.execute(
+            f"SELECT run_uuid, key, value, step FROM {table} WHERE key LIKE ? AND run_uuid IN ({of_kind})", (key, kind)
+        ).fetchone()
         for new in (value + 0.25, value):
             with store:
-                store.execute(f"UPDATE {table} SET value = ? WHERE run_uuid = ? AND key = ?", (new, *where))
+                place = "WHERE run_uuid = ? AND key = ? AND step = ?"
+                store.execute(f"UPDATE {table} SET value = ? {place}", (new, run_id, key, step))
             found = {path: detail for path, detail in audit_all(root).items() if run_id in path}
             assert (new != value) is bool(found)
-            assert all(f"metric '{key}'" in detail for detail in found.values())
+            assert all(f"metric '{key}" in detail for detail in found.values())
 
 
 def test_a_changed_byte_of_the_ledger_is_named(nights):

@@ -165,7 +165,7 @@ def await_state(prefect, flow_run, *wanted):
 
 
 def test_a_person_answers_a_paused_run_on_its_page(served, page):
-    """No interval is as narrow as asked, so the run pauses; its form shows why, takes choice and reason, and it goes on."""
+    """No interval is as narrow as asked: the run pauses, its form shows why and takes an answer, and it goes on."""
     root, prefect, _ = served
     request = {
         "workspace": str(root),

@@ -7,7 +7,15 @@ import pytest
 
 from benchmarks.lineage.make import make_data, make_iteration
 from rangeline.audit import Stores, audit
-from rangeline.audit_records import TrackedNumbers, check_kept, check_ledger, check_noted, check_numbers
+from rangeline.audit_records import (
+    TrackedNumbers,
+    check_kept,
+    check_ledger,
+    check_noted,
+    check_numbers,
+    iteration_numbers,
+    point_numbers,
+)
 from rangeline.provenance.kept import find_kept, kept_digests
 from rangeline.provenance.ledger import PRUNED, Note, append_note, ledger_path, read_ledger, vouched_files
 from rangeline.run_notes import run_facts, why_absent
@@ -142,7 +150,7 @@ def test_a_broken_ledger_is_a_failure(tmp_path):
             "metric 'coverage/empirical' is 0.95 in the store",
         ),
         ({"coverage/empirical": 0.9, "loss": 1 / 7}, "metric 'time/a' is None in the store"),
-        ({"coverage/empirical": 0.9, "loss": 1 / 7, "time/a": 2.0, "new": 1.0}, "and is None in the iteration's file"),
+        ({"coverage/empirical": 0.9, "loss": 1 / 7, "time/a": 2.0, "new": 1.0}, "is None in the file it came from"),
         ({"coverage/empirical": math.nan, "loss": 1 / 7, "time/a": 2.0}, "contradicts itself in the store"),
     ],
     ids=["same", "changed", "removed", "added", "not a number"],
@@ -152,10 +160,27 @@ def test_tracked_numbers_are_those_of_the_files(tmp_path, values, expected):
     make_data(tmp_path)
     manifest = make_iteration(tmp_path, "r", 1, ["p1"])
     (manifest.parent / "timings.json").write_text('{"time/a": 2.0}')
-    name = manifest.relative_to(tmp_path).as_posix()
-    found = check_numbers(tmp_path, TrackedNumbers(manifest=name, run_id="x", values=values))
+    own = iteration_numbers(manifest.parent)
+    found = check_numbers("runs/r/iterations/000001", own, TrackedNumbers(run_id="x", values=values))
     assert (expected is not None) is found.is_failure
     assert (expected or "3 metrics") in found.detail
+
+
+def test_a_training_run_holds_each_number_at_its_step(tmp_path):
+    """An iteration's numbers stand at its own number, those of its optimiser steps at theirs; seconds are left out."""
+    folder = tmp_path / "000007"
+    folder.mkdir()
+    (folder / "metrics.json").write_text('{"loss": 0.5, "status": "covered", "gap": null}')
+    (folder / "timings.json").write_text('{"time/a": 2.0}')
+    (folder / "steps.json").write_text('[{"step": 13, "grad": 1.0}, {"step": 14, "grad": 2.0}]')
+    wanted = {
+        "loss at 7": 0.5,
+        "status at 7": "covered",
+        "gap at 7": None,
+        "step/grad at 13": 1.0,
+        "step/grad at 14": 2.0,
+    }
+    assert wanted == point_numbers(folder)
 
 
 def test_a_changed_byte_of_kept_bytes_is_named(moved_on):
