@@ -1,7 +1,8 @@
 """Let go of what a killed dvc left in its table of busy files: half a table, or entries of processes that are gone.
 
 dvc drops an entry itself where no process of its number lives. A number that was given to another process since, or a
-table that was cut short, would block every later command for ever.
+table that was cut short, would block every later command for ever. Whether a process is the one that wrote an entry is
+told by the words of its command, which dvc writes down: times would tell it only while nobody sets the clock.
 """
 
 import json
@@ -28,10 +29,9 @@ def release_dead(folder: Path) -> None:
     path = folder / _TABLE
     if not path.is_file():
         return
-    written = path.stat().st_mtime
     try:
         table: dict[str, dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))
-        kept = {mode: _living(held, written) for mode, held in table.items()}
+        kept = {mode: _living(held) for mode, held in table.items()}
     except (ValueError, KeyError, TypeError, AttributeError):
         logger.warning("dvc's table of busy files was cut short by a killed command, and is made anew (%s)", path)
         path.unlink()
@@ -41,22 +41,27 @@ def release_dead(folder: Path) -> None:
         atomic_write(path, json.dumps(kept))
 
 
-def _living(held: dict[str, Any], written: float) -> dict[str, Any]:
+def _living(held: dict[str, Any]) -> dict[str, Any]:
     """Return the entries of one mode whose processes live; readers of a file are a list, its writer is one."""
     found: dict[str, Any] = {}
     for name, holders in held.items():
         if isinstance(holders, list):
-            living: Any = [holder for holder in holders if _lives(int(holder["pid"]), written)]
+            living: Any = [holder for holder in holders if _lives(holder)]
         else:
-            living = holders if holders and _lives(int(holders["pid"]), written) else None
+            living = holders if holders and _lives(holders) else None
         if living:
             found[name] = living
     return found
 
 
-def _lives(pid: int, written: float) -> bool:
-    """Tell whether the process that wrote an entry lives: one of its number that began later is another."""
+def _lives(holder: dict[str, Any]) -> bool:
+    """Tell whether the process that wrote an entry lives: another of its number has other words in its command."""
     try:
-        return bool(psutil.Process(pid).create_time() <= written)
+        words = psutil.Process(int(holder["pid"])).cmdline()
     except psutil.NoSuchProcess:
         return False
+    except psutil.AccessDenied:
+        return True
+    # The first word is the program, which Python names otherwise than the system does.
+    arguments = str(holder.get("cmd", "")).split()[1:]
+    return not arguments or " ".join(words).split()[-len(arguments) :] == arguments

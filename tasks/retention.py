@@ -65,7 +65,7 @@ def apply_retention(
     needed = [ref for checkpoint in checkpoints for ref in _lineage(place.root, checkpoint)]
     protected = {run, *(run_of(checkpoint) for checkpoint in checkpoints), *(run_of(ref.path) for ref in needed)}
     deletions = [
-        *plan_retention(place, protected=protected, keep_runs=keep_runs),
+        *plan_retention(place, read_ledger(place.root), protected=protected, keep_runs=keep_runs),
         *cache_deletions(place, max_bytes=int(max_cache_mb * 1e6)),
     ]
     by_reason: dict[str, list[str]] = {}

@@ -65,6 +65,15 @@ class Ledger:
         return {str(entry.manifest["sha256"]): entry for entry in self.entries if entry.manifest}
 
     @cached_property
+    def begun(self) -> dict[str, int]:
+        """The number of the line that noted each file first: an order of making that no clock decides."""
+        found: dict[str, int] = {}
+        for entry in self.entries:
+            for item in entry.files:
+                found.setdefault(str(item["path"]), entry.number)
+        return found
+
+    @cached_property
     def deleted(self) -> dict[str, str]:
         """Paths that retention deleted, with its reason; a folder stands for all in it."""
         return {

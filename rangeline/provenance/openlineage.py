@@ -43,7 +43,9 @@ def openlineage_events(root: Path, graph: Graph, *, namespace: str = "rangeline"
 
 def _times(root: Path, stage: Stage) -> tuple[str, str]:
     if stage.entry is not None:
-        return stage.entry.started or stage.entry.ended, stage.entry.ended
+        started, ended = stage.entry.started or stage.entry.ended, stage.entry.ended
+        # A clock that was set back while the stage was made: no event is complete before it starts.
+        return min(started, ended), ended
     place = root / stage.path
     seconds = place.stat().st_mtime if place.is_file() else 0.0
     time = datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")

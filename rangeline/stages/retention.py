@@ -78,13 +78,15 @@ def keep_lineage(root: Path, refs: Iterable[ArtifactRef]) -> tuple[str, ...]:
     return tuple(absent)
 
 
-def plan_retention(workspace: Workspace, *, protected: Collection[str], keep_runs: int) -> tuple[Deletion, ...]:
+def plan_retention(
+    workspace: Workspace, ledger: Ledger, *, protected: Collection[str], keep_runs: int
+) -> tuple[Deletion, ...]:
     """Return the nightly runs and evaluations that may go.
 
     Parameters
     ----------
-    workspace
-        Where.
+    workspace, ledger
+        Where, and in which order its runs were begun: a clock that was set back makes no run older.
     protected
         Names of runs that must stay, whatever their age.
     keep_runs
@@ -98,9 +100,8 @@ def plan_retention(workspace: Workspace, *, protected: Collection[str], keep_run
     if keep_runs < 1:
         msg = f"'keep_runs' must be at least 1; got {keep_runs}. The run of the night itself always stays."
         raise LineageError(msg)
-    nights = sorted(
-        (path for path in workspace.runs.glob(f"{NIGHTLY}*") if (path / "run.json").is_file()), key=_age, reverse=True
-    )
+    found = [path for path in workspace.runs.glob(f"{NIGHTLY}*") if (path / "run.json").is_file()]
+    nights = sorted(found, key=lambda path: _age(workspace, path, ledger), reverse=True)
     old = [path for path in nights[keep_runs:] if path.name not in protected]
     deletions = [
         Deletion(_name(workspace, path), f"older than the {keep_runs} newest nights; no alias needs it", _size(path))
@@ -165,8 +166,10 @@ def find_older(root: Path) -> Callable[[ArtifactRef], Path | None]:
     return find
 
 
-def _age(path: Path) -> tuple[float, str]:
-    return (path / "run.json").stat().st_mtime, path.name
+def _age(workspace: Workspace, path: Path, ledger: Ledger) -> tuple[int, float, str]:
+    """Return what orders runs by age: the ledger's line, and for those that it does not know the time of the file."""
+    file = path / "run.json"
+    return ledger.begun.get(_name(workspace, file), 0), file.stat().st_mtime, path.name
 
 
 def _name(workspace: Workspace, path: Path) -> str:

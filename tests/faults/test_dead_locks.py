@@ -71,8 +71,6 @@ def test_a_lock_of_a_dead_process_is_cleared(mode, repository):
     if mode == "read":
         held = {name: [holder] for name, holder in held.items()}
     path.write_text(json.dumps({"read": {}, "write": {}, mode: held}))
-    # Written before the other process began: the number was another's then.
-    os.utime(path, (time.time() - 3600, time.time() - 3600))
     try:
         assert made(repository)
     finally:
@@ -80,15 +78,23 @@ def test_a_lock_of_a_dead_process_is_cleared(mode, repository):
         other.wait()
 
 
-def test_a_lock_of_a_living_process_is_respected(repository):
-    """An entry of a process that lives and wrote it stays, and the command is refused with its number."""
+@pytest.mark.parametrize("hours", [0, -1, 24])
+def test_a_lock_of_a_living_process_is_respected(hours, repository):
+    """An entry of a process that lives and wrote it stays, also when the clock was set, and the command is refused."""
     path = repository / ".dvc" / "tmp" / "rwlock"
-    table = {"read": {}, "write": {str(repository / "one.txt"): entry(os.getpid())}}
+    at_work = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)", "repro", "one"])
+    table = {"read": {}, "write": {str(repository / "one.txt"): {"pid": at_work.pid, "cmd": "dvc repro one"}}}
     path.write_text(json.dumps(table))
-    release_dead(path.parent)
-    assert table == json.loads(path.read_text())
-    with pytest.raises(ToolError, match=str(os.getpid())):
-        reproduce(repository, ["one"], on_line=lambda line: None)
+    # Of a clock that was set since, the file's own time tells nothing.
+    os.utime(path, (time.time() - 3600 * hours, time.time() - 3600 * hours))
+    try:
+        release_dead(path.parent)
+        assert table == json.loads(path.read_text())
+        with pytest.raises(ToolError, match=str(at_work.pid)):
+            reproduce(repository, ["one"], on_line=lambda line: None)
+    finally:
+        at_work.kill()
+        at_work.wait()
 
 
 def hold_database(path, seconds):

@@ -7,9 +7,9 @@ import pytest
 
 from benchmarks.lineage.make import make_data, make_evaluation, make_iteration
 from rangeline.errors import LineageError
-from rangeline.lineage import MANIFEST_NAME, write_json
+from rangeline.lineage import MANIFEST_NAME, digest_file, write_json
 from rangeline.provenance.kept import find_kept, kept_digests
-from rangeline.provenance.ledger import read_ledger
+from rangeline.provenance.ledger import Note, append_note, read_ledger
 from rangeline.stages.retention import (
     Deletion,
     cache_deletions,
@@ -44,22 +44,32 @@ def manifest_of(place, run):
 
 def test_old_nights_go_with_their_evaluations(place):
     """All but the newest nights go, unless they are protected; a person's run stays whatever its age."""
-    gone = {item.path for item in plan_retention(place, protected={"nightly-1"}, keep_runs=1)}
+    gone = {item.path for item in plan_retention(place, read_ledger(place.root), protected={"nightly-1"}, keep_runs=1)}
     assert {f"runs/nightly-{n}" for n in (2, 3)} | {f"runs/_evaluations/nightly-{n}-1" for n in (2, 3)} == gone
+
+
+def test_the_clock_makes_no_night_older(place):
+    """Of nights that the ledger knows, the one that was begun last stays, whatever the times of their files say."""
+    for run in ("nightly-3", "nightly-4", "nightly-1", "nightly-2"):
+        file = place.runs / run / "run.json"
+        noted = {"path": file.relative_to(place.root).as_posix(), "sha256": digest_file(file)}
+        append_note(place.root, Note(kind="run", ended="x", files=(noted,)))
+    plan = plan_retention(place, read_ledger(place.root), protected=(), keep_runs=1)
+    assert {f"runs/nightly-{n}" for n in (1, 3, 4)} == {item.path for item in plan if "_evaluations" not in item.path}
 
 
 def test_deleting_frees_what_was_said(place):
     """What a plan names is gone afterwards, and its bytes are counted; doing it again finds nothing."""
-    plan = plan_retention(place, protected=(), keep_runs=2)
+    plan = plan_retention(place, read_ledger(place.root), protected=(), keep_runs=2)
     assert sum(item.size for item in plan) == delete(place, plan) > 0
-    assert () == plan_retention(place, protected=(), keep_runs=2)
+    assert () == plan_retention(place, read_ledger(place.root), protected=(), keep_runs=2)
     assert (place.runs / "mine").is_dir()
 
 
 def test_the_newest_night_always_stays(place):
     """Keeping no night at all is refused."""
     with pytest.raises(LineageError, match="'keep_runs' must be at least 1; got 0"):
-        plan_retention(place, protected=(), keep_runs=0)
+        plan_retention(place, read_ledger(place.root), protected=(), keep_runs=0)
 
 
 @pytest.mark.parametrize("path", ["..", ".", "runs/../.."])
