@@ -11,6 +11,7 @@ from typing import Any
 
 from rangeline.audit import Finding
 from rangeline.audit_records import TrackedNumbers, check_numbers, iteration_numbers, point_numbers
+from rangeline.errors import LineageError
 from rangeline.lineage import digest_file, read_manifest
 from rangeline.provenance.ledger import Ledger
 from tasks.tracking import TIMING, Tracker
@@ -81,7 +82,7 @@ def _told_of(tracker: Tracker, place: Path, noted: str | None) -> tuple[str, Map
         if manifest.kind == _EVALUATION:
             metrics = json.loads((place.parent / "metrics.json").read_text(encoding="utf-8"))
             return None if noted is None else (noted, evaluation_numbers(metrics))
-    except (ValueError, OSError, KeyError, TypeError):
+    except (LineageError, ValueError, OSError, KeyError, TypeError):
         return None  # what is wrong with the file itself is named by its own hash
     run_id = tracker.find_run("rangeline.manifest", digest_file(place)[:32])
     return None if run_id is None else (run_id, stage_numbers(manifest.facts))

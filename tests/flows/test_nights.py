@@ -322,7 +322,7 @@ def test_a_changed_byte_of_any_manifest_is_named(nights):
 @pytest.mark.parametrize(
     ("kind", "key"),
     [
-        ("pools", "data/%"),
+        ("warmup", "data/%"),
         ("calibration", "data/%"),
         ("train", "train/accuracy"),
         ("train", "step/%"),
