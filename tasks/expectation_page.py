@@ -12,7 +12,7 @@ from markupsafe import Markup, escape
 _ORDER = ("critical", "warning", "info")
 _MARKS = {"critical": "✗ broken", "warning": "▲ broken", "info": "· not so"}
 _MEANING = {"critical": "closes the gate", "warning": "marks the iteration", "info": "is told"}
-_HEAD = ("", "what is expected", "observed", "limit", "severity", "what to do")
+_HEAD = ("result", "what is expected", "observed", "limit", "severity", "what to do")
 _STYLE = """
 body { font: 15px/1.45 system-ui, sans-serif; margin: 2rem auto; max-width: 72rem; padding: 0 1rem; color: #222 }
 table { border-collapse: collapse; width: 100% } th, td { text-align: left; vertical-align: top; padding: .4rem .6rem }
@@ -20,7 +20,8 @@ th { border-bottom: 2px solid #888 } td { border-bottom: 1px solid #ddd } .met t
 .critical td:first-child { color: #a31515 } .warning td:first-child { color: #8a5a00 } small { color: #666 }
 @media (prefers-color-scheme: dark) { body { background: #181818; color: #ddd }
 .critical td:first-child { color: #ff8a80 } .warning td:first-child { color: #ffc46b } .met td, small { color: #999 }
-td { border-color: #444 } }
+td { border-color: #444 } a { color: #8ab4f8 } }
+.wide { overflow-x: auto }
 """
 
 
@@ -83,10 +84,14 @@ def html_page(title: str, rows: Sequence[PageRow], *, docs: str) -> str:
     )
     return str(
         Markup(
-            "<!doctype html>\n<html lang='en'><head><meta charset='utf-8'><title>{0}</title><style>{1}</style></head>\n"
-            "<body><h1>Expectations: {0}</h1><p><strong>{2}</strong></p>\n<table><thead><tr>{3}</tr></thead>\n"
-            "<tbody>\n{4}\n</tbody></table>\n<p><a href='{5}'>Data Docs</a> · <a href='result.json'>result.json</a></p>"
-            "</body></html>\n"
+            "<!doctype html>\n<html lang='en'><head><meta charset='utf-8'>"
+            "<meta name='viewport' content='width=device-width, initial-scale=1'>"
+            "<title>{0}</title><style>{1}</style></head>\n"
+            "<body><main><h1>Expectations: {0}</h1><p><strong>{2}</strong></p>\n"
+            "<div class='wide' tabindex='0' role='region' aria-label='Every expectation'>"
+            "<table><thead><tr>{3}</tr></thead>\n"
+            "<tbody>\n{4}\n</tbody></table></div>\n"
+            "<p><a href='{5}'>Data Docs</a> · <a href='result.json'>result.json</a></p></main></body></html>\n"
         ).format(title, Markup(_STYLE), _headline(rows), head, body, docs)
     )
 

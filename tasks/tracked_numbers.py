@@ -13,6 +13,7 @@ from rangeline.audit import Finding
 from rangeline.audit_records import TrackedNumbers, check_numbers, iteration_numbers, point_numbers
 from rangeline.errors import LineageError
 from rangeline.lineage import digest_file, read_manifest
+from rangeline.provenance.kept import find_kept
 from rangeline.provenance.ledger import Ledger
 from tasks.tracking import TIMING, Tracker
 
@@ -55,15 +56,15 @@ def tracked_findings(root: Path, ledger: Ledger, manifests: set[str]) -> list[Fi
     found: list[Finding] = []
     runs: dict[str, list[Path]] = {}
     for name in sorted(manifests):
-        place = root / name
-        if not place.is_file():
-            continue
-        if place.parent.parent.name == "iterations":
-            runs.setdefault(place.parts[-4], []).append(place.parent)
-        told = _told_of(tracker, place, noted.get(name))
-        if told is not None:
-            run_id, own = told
-            found.append(check_numbers(name, own, TrackedNumbers(run_id=run_id, values=run_metrics(tracker, run_id))))
+        folder = (root / name).parent
+        if folder.parent.name == "iterations" and (root / name).is_file():
+            runs.setdefault(folder.parts[-3], []).append(folder)
+        for place in _versions(root, ledger, name):
+            told = _told_of(tracker, name, place, noted.get(name))
+            if told is not None:
+                run_id, own = told
+                tracked = TrackedNumbers(run_id=run_id, values=run_metrics(tracker, run_id))
+                found.append(check_numbers(name, own, tracked))
     for run, folders in runs.items():
         parent = noted.get(f"runs/{run}/run.json")
         if parent:
@@ -73,9 +74,22 @@ def tracked_findings(root: Path, ledger: Ledger, manifests: set[str]) -> list[Fi
     return found
 
 
-def _told_of(tracker: Tracker, place: Path, noted: str | None) -> tuple[str, Mapping[str, Any]] | None:
+def _versions(root: Path, ledger: Ledger, name: str) -> list[Path]:
+    """Return where the bytes of each noted version of a manifest lie: in place, and of data stages kept by digest."""
+    place = root / name
+    inside = [digest_file(place)] if place.is_file() else []
+    if name.startswith("runs/"):
+        return [place] if inside else []
+    earlier = [
+        str(entry.manifest["sha256"]) for entry in ledger.entries if entry.manifest and entry.manifest["path"] == name
+    ]
+    kept = [find_kept(root, sha256) for sha256 in dict.fromkeys(earlier) if sha256 not in inside]
+    return [*([place] if inside else []), *(path for path in kept if path is not None)]
+
+
+def _told_of(tracker: Tracker, name: str, place: Path, noted: str | None) -> tuple[str, Mapping[str, Any]] | None:
     """Return the tracking run of a manifest and the numbers that it must hold; None where it has none."""
-    if place.parent.parent.name == "iterations":
+    if name.startswith("runs/") and "/iterations/" in name:
         return None if noted is None else (noted, iteration_numbers(place.parent))
     try:
         manifest = read_manifest(place)

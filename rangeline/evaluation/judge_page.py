@@ -11,7 +11,7 @@ from rangeline.evaluation.report_text import markdown_cell, visible
 
 _STYLE = (
     "body{font:15px/1.5 system-ui,sans-serif;max-width:72rem;margin:2rem auto;padding:0 1rem;color:#222}"
-    "table{border-collapse:collapse;margin:.5rem 0 1.5rem;display:block;overflow-x:auto}"
+    ".wide{overflow-x:auto;margin:.5rem 0 1.5rem}table{border-collapse:collapse}"
     "th,td{border:1px solid #ccc;padding:.25rem .6rem;text-align:right}th:first-child,td:first-child{text-align:left}"
     "th{background:#f3f3f3}h2{margin-top:2rem}"
 )
@@ -141,12 +141,16 @@ def html_page(report: JudgeReport) -> str:
             for cells in rows
         )
         parts.append(
-            Markup("<h2>{}</h2><table><thead><tr>{}</tr></thead><tbody>{}</tbody></table>").format(heading, head, body)
+            Markup(
+                "<h2>{0}</h2><div class='wide' tabindex='0' role='region' aria-label='{0}'>"
+                "<table><thead><tr>{1}</tr></thead><tbody>{2}</tbody></table></div>"
+            ).format(heading, head, body)
         )
     title = escape("Reliability of the judge")
     return (
-        f"<!doctype html><html lang='en'><head><meta charset='utf-8'><title>{title}</title>"
-        f"<style>{_STYLE}</style></head><body><h1>{title}</h1>{Markup('').join(parts)}</body></html>\n"
+        f"<!doctype html><html lang='en'><head><meta charset='utf-8'>"
+        f"<meta name='viewport' content='width=device-width, initial-scale=1'><title>{title}</title>"
+        f"<style>{_STYLE}</style></head><body><main><h1>{title}</h1>{Markup('').join(parts)}</main></body></html>\n"
     )
 
 
