@@ -54,7 +54,7 @@ def place_iterations(run: Path, scratch: Path | None) -> None:
         link.unlink()
     if scratch is None or link.exists():
         return
-    target = scratch / digest_bytes(str(run.resolve()).encode())[:16]
+    target = scratch / _name_of(run)
     target.mkdir(exist_ok=True)
     run.mkdir(parents=True, exist_ok=True)
     link.symlink_to(target)
@@ -64,7 +64,13 @@ def remove_iterations(run: Path) -> None:
     """Let the iterations of a run go, wherever they lie."""
     link = run / ITERATIONS
     if link.is_symlink():
-        shutil.rmtree(link.resolve(), ignore_errors=True)
+        target = link.resolve()
         link.unlink()
+        if target.name == _name_of(run):  # a folder that somebody else linked is theirs
+            shutil.rmtree(target, ignore_errors=True)
     else:
         shutil.rmtree(link, ignore_errors=True)
+
+
+def _name_of(run: Path) -> str:
+    return digest_bytes(str(run.resolve()).encode())[:16]

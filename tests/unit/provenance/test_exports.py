@@ -12,7 +12,7 @@ from benchmarks.lineage.make import make_data, make_evaluation, make_iteration, 
 from rangeline.lineage import digest_file
 from rangeline.provenance.croissant import CONFORMS_TO, croissant_dataset
 from rangeline.provenance.graph import ModelVersion, build_graph
-from rangeline.provenance.ledger import ledger_path, read_ledger
+from rangeline.provenance.ledger import Note, append_note, ledger_path, read_ledger
 from rangeline.provenance.openlineage import openlineage_events
 from rangeline.provenance.prov_json import prov_document
 
@@ -100,6 +100,19 @@ def test_each_run_starts_and_completes_once(root):
     assert {("START", "COMPLETE")} == {tuple(found) for found in kinds.values()}
     assert len(kinds) == len(graph_of(root).stages)
     assert events == list(openlineage_events(root, graph_of(root)))
+
+
+def test_no_event_is_complete_before_it_starts(root):
+    """Also where the clock was set back while a stage was made."""
+    manifest = root / "data" / "pools" / "manifest.json"
+    ended, started = "2026-01-01T09:00:00.000+00:00", "2026-01-01T10:00:00.000+00:00"
+    closed = {"path": "data/pools/manifest.json", "sha256": digest_file(manifest)}
+    append_note(root, Note(kind="pools", started=started, ended=ended, manifest=closed))
+    times = {}
+    for event in openlineage_events(root, graph_of(root)):
+        times.setdefault(event["run"]["runId"], []).append(event["eventTime"])
+    assert all(start <= end for start, end in times.values())
+    assert [ended, ended] in times.values()
 
 
 def test_events_join_by_data_set_name_and_version(root):

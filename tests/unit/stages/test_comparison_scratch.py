@@ -8,7 +8,7 @@ from rangeline.errors import ConfigError
 from rangeline.stages.comparing import run_method
 from rangeline.stages.comparison_plan import ComparisonPlan, plan_run
 from rangeline.stages.comparison_runs import Looks, result_path
-from rangeline.stages.comparison_scratch import SCRATCH, place_iterations, scratch_folder
+from rangeline.stages.comparison_scratch import SCRATCH, place_iterations, remove_iterations, scratch_folder
 from rangeline.stages.progress import silent
 
 
@@ -78,6 +78,16 @@ def test_iterations_that_were_begun_with_the_run_stay_there(tmp_path):
     place_iterations(tmp_path / "run", tmp_path / "scratch")
     assert not (tmp_path / "run" / "iterations").is_symlink()
     assert not list((tmp_path / "scratch").iterdir())
+
+
+def test_a_folder_that_somebody_linked_is_not_removed(tmp_path):
+    """Of a link that this project did not make, the link goes alone."""
+    for name in ("run", "theirs"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "run" / "iterations").symlink_to(tmp_path / "theirs")
+    remove_iterations(tmp_path / "run")
+    assert (tmp_path / "theirs").is_dir()
+    assert not (tmp_path / "run" / "iterations").is_symlink()
 
 
 def test_two_runs_never_share_a_place(tmp_path):
