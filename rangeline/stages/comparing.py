@@ -28,7 +28,8 @@ from rangeline.stages.comparison_runs import RESULT, TIMINGS, Looks, result_path
 from rangeline.stages.comparison_scratch import place_iterations, remove_iterations
 from rangeline.stages.data import read_pool, read_world
 from rangeline.stages.evaluation import reference_probabilities, reference_rows
-from rangeline.stages.iteration import JUDGED, Iteration
+from rangeline.stages.iteration import Iteration
+from rangeline.stages.iteration_manifest import JUDGED
 from rangeline.stages.judging import encode_rows, plan_of, verify_rollouts
 from rangeline.stages.oracle import true_rewards
 from rangeline.stages.progress import Progress

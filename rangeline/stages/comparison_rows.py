@@ -11,7 +11,8 @@ from rangeline.conformal.coverage import covered_N
 from rangeline.lineage import digest_file, digest_json
 from rangeline.records import FloatArray, RewardIntervals
 from rangeline.stages.calibration import read_truth
-from rangeline.stages.iteration import JUDGED, SHARES, Iteration
+from rangeline.stages.iteration import SHARES, Iteration
+from rangeline.stages.iteration_manifest import JUDGED
 from rangeline.stages.tables import read_intervals, read_table
 
 _UNPROMISED = dict.fromkeys(("num_covered", "num_judged", "mean_width", "unbounded_share"))

@@ -7,37 +7,36 @@ judgments, density ratio, intervals of the audit share and coverage: nothing was
 """
 
 import json
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from functools import cached_property, lru_cache, partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from rangeline.config import PipelineConfig
-from rangeline.conformal.coverage import coverage_report, covered_N
 from rangeline.conformal.density_ratio import DensityRatio, fit_density_ratio
 from rangeline.conformal.overlap import overlap_report
 from rangeline.errors import CalibrationError
-from rangeline.lineage import MANIFEST_NAME, atomic_write, digest_file, read_manifest, write_json, write_manifest
+from rangeline.lineage import MANIFEST_NAME, atomic_write, digest_file, write_json
 from rangeline.policy.processes import Policy
 from rangeline.policy.retention import NOTE, Retention, plan_retention
 from rangeline.records import CoverageReport, PromptRow, RewardIntervals, RolloutSet, SamplingPlan
 from rangeline.rollout.engine import EncodedPrompt
 from rangeline.seeds import stream
-from rangeline.stages.adaptation import Repair, bound_states, keep_repair, learn, repair_of
+from rangeline.stages.adaptation import Repair, bound_states, keep_repair, repair_of
+from rangeline.stages.audit_share import check_audit, cover_audit
 from rangeline.stages.calibration import Calibration
-from rangeline.stages.completions import PAGE_NAME, TABLE_NAME, completion_numbers, write_completions
+from rangeline.stages.completions import completion_numbers, write_completions
 from rangeline.stages.crediting import STEPS_NAME, credit_share, update_policy, write_share
 from rangeline.stages.estimator import ChosenEstimator
-from rangeline.stages.iteration_metrics import MEASURED, gather_metrics
+from rangeline.stages.iteration_manifest import write_iteration_manifest
+from rangeline.stages.iteration_metrics import gather_metrics
 from rangeline.stages.judging import Judge, judge_all, plan_of, verify_rollouts
 from rangeline.stages.known import Known
-from rangeline.stages.overlap import OVERLAP_NAME, apply_rules, write_unweighted
+from rangeline.stages.overlap import apply_rules, write_unweighted
 from rangeline.stages.progress import Progress, silent
-from rangeline.stages.quarantine import QUARANTINE_NAME, count_silence, quarantined, read_silence, write_silence
+from rangeline.stages.prompt_order import pick_rows
+from rangeline.stages.quarantine import count_silence, quarantined, read_silence, write_silence
 from rangeline.stages.reward_plan import RewardPlan, plan_rewards
 from rangeline.stages.rewarding import (
     Draw,
@@ -49,50 +48,17 @@ from rangeline.stages.rewarding import (
 from rangeline.stages.run import RunFolder, retention_of
 from rangeline.stages.scorers import SCORERS
 from rangeline.stages.tables import (
-    read_intervals,
     read_judgments,
     read_rollouts,
-    read_table,
     write_intervals,
     write_judgments,
     write_rollouts,
-    write_table,
 )
 from rangeline.stages.workspace import Workspace
 
 SHARES = ("policy", "ratio", "audit")
 Asked = dict[str, tuple[list[EncodedPrompt], SamplingPlan]]
 """Prompts and sampling plan of each share."""
-JUDGED = "judged_intervals.parquet"
-"""Where the judge's intervals of the policy share lie when a comparison trains on other rewards."""
-
-
-def pick_rows(rows: Sequence[PromptRow], count: int, *, seed: int, purpose: str, iteration: int) -> list[PromptRow]:
-    """Return the prompts of one iteration: epoch after epoch of keyed permutations, so no loader state exists."""
-    total = len(rows)
-    count = min(count, total)
-    first = (iteration - 1) * count
-    drawn: list[int] = []
-    for epoch in range(first // total, (first + count - 1) // total + 1):
-        begin, end = max(first - epoch * total, 0), min(first + count - epoch * total, total)
-        drawn += _epoch_order(seed, purpose, total, count, epoch)[begin:end]
-    return [rows[i] for i in drawn]
-
-
-@lru_cache(maxsize=8)
-def _epoch_order(seed: int, purpose: str, total: int, count: int, epoch: int) -> list[int]:
-    """Return the order of one epoch, which depends on that of the epoch before where an iteration straddles both."""
-    begins = epoch
-    while (begins * total) % count:
-        begins -= 1
-    order: list[int] = []
-    for number in range(begins, epoch + 1):
-        fresh = stream(seed, purpose, number).permutation(total).tolist()
-        # The iteration that straddles two epochs holds this many of the former one; they come late in the new one.
-        begun = (number * total) % count
-        straddling = set(order[total - begun :])
-        order = [i for i in fresh if i not in straddling] + [i for i in fresh if i in straddling]
-    return order
 
 
 @dataclass(frozen=True)
@@ -321,53 +287,11 @@ class Iteration:
 
     def cover(self) -> CoverageReport:
         """Compare the audit share's intervals with the truth, by prompt."""
-        rollouts = read_rollouts(self.folder / "audit_rollouts.parquet")
-        intervals = read_intervals(self.folder / "audit_intervals.parquet")
-        truth = verify_rollouts(rollouts, self._by_id("audit")).truth_N
-        gate = self.config.coverage
-        report = coverage_report(
-            intervals,
-            truth,
-            alpha=self.config.intervals.alpha,
-            confidence=gate.confidence,
-            ess_share=self._overlap()["ess_share"],
-            min_rows=gate.min_rows,
-            min_prompts=gate.min_prompts,
-            seed=self.config.seed,
-        )
-        covered, valid = covered_N(intervals, truth)
-        if self.config.intervals.adapt != "none":
-            # A rule's wide interval misses nothing at any level: taken in, it would raise the level for nothing.
-            table = read_table(self.folder / "audit_intervals.parquet")
-            told = np.array(table["widened"].to_pylist() if "widened" in table.column_names else False)
-            learn(self.folder, covered, valid & ~told, intervals.prompt_id_N, rate=self.config.intervals.adapt_rate)
-        no_interval = intervals.missing_N
-        write_table(
-            self.folder / "audit_coverage.parquet",
-            {
-                "prompt_id": list(rollouts.prompt_id_N),
-                "truth": [None if math.isnan(value) else float(value) for value in truth],
-                "covered": [bool(c) if v else None for c, v in zip(covered, valid, strict=True)],
-                "width": [
-                    None if m else float(2 * h) for m, h in zip(no_interval, intervals.half_width_N, strict=True)
-                ],
-                "unbounded": [None if m else bool(u) for m, u in zip(no_interval, intervals.unbounded_N, strict=True)],
-                "missing": [not bool(v) for v in valid],
-            },
-        )
-        write_json(self.folder / "coverage.json", asdict(report))
-        return report
+        return cover_audit(self.folder, self.config, self._by_id("audit"), ess_share=self._overlap()["ess_share"])
 
     def check_audit(self) -> None:
         """Verify the audit share of an iteration without intervals: its accuracy is known, its coverage is not."""
-        rollouts = read_rollouts(self.folder / "audit_rollouts.parquet")
-        truth = verify_rollouts(rollouts, self._by_id("audit")).truth_N
-        # An absent coverage.json is what says that coverage was not measured.
-        columns = {
-            "prompt_id": list(rollouts.prompt_id_N),
-            "truth": [None if math.isnan(value) else float(value) for value in truth],
-        }
-        write_table(self.folder / "audit_coverage.parquet", columns)
+        check_audit(self.folder, self._by_id("audit"))
 
     def write_gate(self, *, success: bool, failed: Sequence[str]) -> None:
         """Keep what the coverage gate said: a repeat of the run must not forget it."""
@@ -414,7 +338,15 @@ class Iteration:
         write_json(self.folder / "metrics.json", {**gather_metrics(self.folder, self.shares), **measured})
         if self.is_saved:
             write_json(self.folder / NOTE, self._retention().to_json())
-        self._close()
+        former = self.run.iteration(self.number - 1) / MANIFEST_NAME if self.number > 1 else None
+        write_iteration_manifest(
+            self.workspace,
+            self.config,
+            self.folder,
+            shares=self.shares,
+            name=(self.run.name, self.number),
+            former=former,
+        )
 
     def _retention(self) -> Retention:
         """Say which checkpoints stay now that this one is there."""
@@ -438,44 +370,6 @@ class Iteration:
     def _reward_digest(self) -> dict[str, str]:
         path = self.folder / "reward_state.json"
         return {"reward_state_sha256": digest_file(path)} if path.is_file() else {}
-
-    def _parents(self) -> list[Path]:
-        before = self.run.iteration(self.number - 1) / MANIFEST_NAME if self.number > 1 else None
-        base = [getattr(self.workspace, name) / MANIFEST_NAME for name in ("pools", "warmup", *self.plan.stages)]
-        return [*base, *([before] if before else [])]
-
-    def _close(self) -> None:
-        judged = self.plan.needs_judge
-        names = [f"{share}_rollouts.parquet" for share in self.shares]
-        names += ["policy_intervals.parquet", "advantages.parquet", "audit_coverage.parquet"]
-        names += ["credit.json", "update.json", "metrics.json"]
-        if judged:
-            names += [f"{share}_judgments.parquet" for share in SHARES]
-            names += ["audit_intervals.parquet", "ratio.json", OVERLAP_NAME, "coverage.json"]
-        # The gate is the pipeline's; not every iteration recalibrates, is evaluated, ends with a checkpoint, or has a
-        # source that keeps a state.
-        optional = ["checkpoint.json", NOTE, "gate.json", "monitor.json", "recalibration.parquet", *MEASURED]
-        optional += [QUARANTINE_NAME]
-        optional += ["reward.json", "reward_state.json", "taught.parquet", "adaptation.json", "choice.json", JUDGED]
-        optional += [STEPS_NAME, TABLE_NAME, PAGE_NAME]
-        names += [name for name in optional if (self.folder / name).is_file()]
-        facts: dict[str, Any] = {"run": self.run.name, "iteration": self.number}
-        if judged:
-            facts["judge"] = read_manifest(self.workspace.calibration / MANIFEST_NAME).facts["judge"]
-        mixed = ["warmup"] if self.config.train.labelled_prompts else []
-        pools = dict.fromkeys([self.plan.pool, *mixed, *self.shares[1:]])
-        write_manifest(
-            self.folder / MANIFEST_NAME,
-            self.workspace.root,
-            kind="iteration",
-            inputs=[self.workspace.pools / f"{pool}.parquet" for pool in pools],
-            outputs={self.folder / name: None for name in names},
-            parents=self._parents(),
-            parameters=self.config.model_dump(
-                mode="json", include={"seed", "sampling", "intervals", "reward", "advantages", "overlap"}
-            ),
-            facts={**facts, "objective": self.config.objective.model_dump(mode="json")},
-        )
 
     def write_timings(self, timings: Mapping[str, float]) -> None:
         """Keep the seconds of each step; beside the manifest, since a repeat takes other seconds."""

@@ -15,7 +15,8 @@ from rangeline.conformal.coverage import covered_N
 from rangeline.evaluation.comparison_statistics import count_flips
 from rangeline.lineage import write_json
 from rangeline.records import FloatArray, RolloutSet
-from rangeline.stages.iteration import JUDGED, Iteration
+from rangeline.stages.iteration import Iteration
+from rangeline.stages.iteration_manifest import JUDGED
 from rangeline.stages.tables import read_intervals, read_rollouts, read_table
 from rangeline.suites.candidate_choice import CandidateChoice, candidates_of
 from rangeline.suites.candidate_world import World

@@ -12,7 +12,8 @@ from rangeline.lineage import MANIFEST_NAME, digest_file, read_manifest
 from rangeline.records import Advantages, PromptRow, RewardIntervals
 from rangeline.stages.calibration import load_calibration
 from rangeline.stages.data import read_pool, write_prompts
-from rangeline.stages.iteration import SHARES, Iteration, pick_rows
+from rangeline.stages.iteration import SHARES, Iteration
+from rangeline.stages.prompt_order import pick_rows
 from rangeline.stages.run import last_complete
 from rangeline.stages.session import TrainingSession
 from rangeline.stages.tables import (
