@@ -30,7 +30,7 @@ PAGES = {
     "gate": "runs/r/iterations/000001/expectations/index.html",
     "completions": "runs/r/iterations/000001/completions.html",
     "graph": "graph.html",
-    "comparison": "comparisons/two/report/page.html",
+    "comparison": "comparisons/two/report/index.html",
 }
 SERIOUS = ("serious", "critical")
 PHONE, DESK = 390, 1280
