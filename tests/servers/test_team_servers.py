@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -71,14 +72,19 @@ def running():
 
 
 @pytest.fixture(scope="module")
-def postgres(running, tmp_path_factory):
+def open_folder():
+    """Give a folder that other users may enter, as those of pytest are not."""
+    with tempfile.TemporaryDirectory(prefix="rangeline-postgres-") as name:
+        Path(name).chmod(0o755)
+        yield Path(name)
+
+
+@pytest.fixture(scope="module")
+def postgres(open_folder, running):
     """Run PostgreSQL with a password and three databases; give the address before the database's name."""
-    home = tmp_path_factory.mktemp("postgres")
     (port,) = free_ports(1)
-    folder, password = home / "data", home / "password"
+    folder, password = open_folder / "data", open_folder / "password"
     password.write_text("secret")
-    for above in (home, home.parent):
-        above.chmod(0o755)
     folder.mkdir()
     if os.getuid() == 0:
         for place in (folder, password):
