@@ -83,8 +83,9 @@ def in_workspace(  # noqa: PLR0913 - one argument an option
         prepare_environment(workspace)
         if flows:
             require_writable(place.root)
-        with prefect_server() if flows else nullcontext():
-            open_console(quiet=quiet)  # imports prefect, which reads the server's address then
+        # What comes after the server imports prefect, which reads its address then.
+        with prefect_server("flows.run_nightly" if trains else "tasks.reporting") if flows else nullcontext():
+            open_console(quiet=quiet)
             if place.root != workspace.resolve():
                 logging.getLogger("rangeline").info("settings differ from params.yaml: working in %s", place.root)
             remedy = "What is whole stays whole: make room, and give the same command again."

@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from prefect import task
@@ -18,6 +19,7 @@ from tasks.notes import note_stage
 from tasks.reporting import flow_progress, logger, show_table
 from tasks.tracked_numbers import stage_numbers
 from tasks.tracking import Tracker
+from tasks.validation import load_expectations
 from tasks.versioning import ensure_repository, locked_stages, push, reproduce, status
 
 _STAGE_ERROR = re.compile(r"error: (\w+): (.*)")
@@ -44,14 +46,24 @@ def reproduce_stages(workspace: str, stages: Sequence[str], *, force: bool = Fal
             said.append(line)
             progress.line(line)
 
-        try:
-            reproduce(root, stages, on_line=take, force=force, alone=alone)
-        except ToolError as error:
-            for line in reversed(said):
-                if found := _STAGE_ERROR.match(line):
-                    raise _named_error(*found.groups()) from error
-            raise
+        # DVC's processes do the work: meanwhile this one opens what the next steps need.
+        with ThreadPoolExecutor(1) as pool:
+            opened = pool.submit(_open_tools, root)
+            try:
+                reproduce(root, stages, on_line=take, force=force, alone=alone)
+            except ToolError as error:
+                for line in reversed(said):
+                    if found := _STAGE_ERROR.match(line):
+                        raise _named_error(*found.groups()) from error
+                raise
+            opened.result()
     push(root, stages)
+
+
+def _open_tools(root: Path) -> None:
+    """Make the tracking store where there is none, and import what checks the pools: seconds each, the first time."""
+    Tracker.open(root)
+    load_expectations()
 
 
 def _named_error(name: str, message: str) -> RangelineError:

@@ -3,6 +3,7 @@
 Prefect would start one by itself, but that one outlives a killed parent and keeps its port and database open.
 """
 
+import importlib
 import logging
 import os
 import socket
@@ -27,11 +28,16 @@ _RESTARTS = 3
 
 
 @contextmanager
-def prefect_server() -> Iterator[str]:
+def prefect_server(meanwhile: str | None = None) -> Iterator[str]:
     """Give the address of a Prefect API while the block runs: the configured one, else a server on loopback.
 
     A server of our own that is killed meanwhile is started again at the same address: Prefect's client asks again for a
     minute, so the flow goes on. Must come before prefect is imported, since its settings are read then.
+
+    Parameters
+    ----------
+    meanwhile
+        Module that is imported while the server starts, which takes seconds, as does importing torch and prefect.
 
     Raises
     ------
@@ -48,9 +54,11 @@ def prefect_server() -> Iterator[str]:
     address = f"http://127.0.0.1:{port}/api"
     own = _OwnServer(port)
     try:
+        os.environ["PREFECT_API_URL"] = address
+        if meanwhile is not None:
+            importlib.import_module(meanwhile)
         _wait(own.process, address)
         own.watch()
-        os.environ["PREFECT_API_URL"] = address
         with _told_when_gone(address):
             yield address
     finally:

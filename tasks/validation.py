@@ -54,7 +54,8 @@ class Table:
     """Column whose values name the offending rows."""
 
 
-def _gx() -> Any:
+def load_expectations() -> Any:
+    """Import Great Expectations, quietly, and return it."""
     silence_telemetry()
     import great_expectations
 
@@ -82,7 +83,7 @@ def expect(
         Those of the expectation.
     """
     meta = {"limit": limit, "next_step": step}
-    made = getattr(_gx().expectations, f"Expect{kind}")
+    made = getattr(load_expectations().expectations, f"Expect{kind}")
     return made(description=words, severity=severity, meta=meta, **arguments)
 
 
@@ -101,7 +102,7 @@ def expect_coverage(column: str, *, low: float, high: float, target: float) -> A
 
 @functools.cache
 def _coverage_expectation() -> Any:
-    class ExpectIntervalCoverageNearTarget(_gx().expectations.ExpectColumnMeanToBeBetween):  # type: ignore[misc]
+    class ExpectIntervalCoverageNearTarget(load_expectations().expectations.ExpectColumnMeanToBeBetween):  # type: ignore[misc]
         description: str | None = "Intervals must cover the truth as often as promised: neither less nor more."
 
     return ExpectIntervalCoverageNearTarget
@@ -151,7 +152,7 @@ def _severity(row: Mapping[str, Any]) -> str:
 
 
 def _context(docs: Path) -> Any:
-    context = _gx().get_context(mode="ephemeral")
+    context = load_expectations().get_context(mode="ephemeral")
     context.variables.progress_bars = {"globally": False}
     for name, site in list(context.list_data_docs_sites().items()):
         context.delete_data_docs_site(name)
@@ -169,7 +170,7 @@ def _context(docs: Path) -> Any:
 
 
 def _run_table(context: Any, source: Any, table: Table) -> dict[str, Any]:
-    gx, name = _gx(), table.name
+    gx, name = load_expectations(), table.name
     batch = source.add_dataframe_asset(name).add_batch_definition_whole_dataframe(name)
     suite = context.suites.add(gx.ExpectationSuite(name=name, expectations=list(table.expectations)))
     validation = context.validation_definitions.add(gx.ValidationDefinition(name=name, data=batch, suite=suite))
