@@ -23,8 +23,8 @@ from rangeline.provenance.ledger import read_ledger
 from rangeline.stages.evaluation import EvaluationResult
 from rangeline.stages.intake import Intake, moved_prompts, pool_table_of, take_in
 from rangeline.stages.renewal import calibration_changes, changed_base, changed_judge
-from rangeline.stages.retention import run_of
-from rangeline.stages.run import finished_run_like, free_run_name
+from rangeline.stages.retention import NIGHTLY, run_of
+from rangeline.stages.run import free_run_name, runs_like
 from rangeline.stages.workspace import Workspace, open_workspace
 from tasks.audits import audit_target
 from tasks.champions import POLICY_MODEL, champion_and_former, give_back, model_versions, was_rolled_back
@@ -69,13 +69,21 @@ def night_record(workspace: str, name: str) -> Iterator[dict[str, Any]]:
         if error is not None:
             record |= {"outcome": "failed", "reason": f"{type(error).__name__}: {error}"}
         record["ended"] = utc_now()
-        stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S")
-        path = root / "runs" / NIGHTS / f"{stamp}-{os.getpid()}.json"
+        path = free_record(root / "runs" / NIGHTS, datetime.now(UTC), os.getpid())
         write_json(path, record)
         note(root, "night", files=[path], started=record["started"], facts=_told(record))
         show_markdown("night", _page(record), f"Night {name}")
         level = logger.warning if record["outcome"] in ("failed", "skipped") else logger.info
         level("night %s: %s%s", name, record["outcome"], f"; {record['reason']}" if record["reason"] else "")
+
+
+def free_record(folder: Path, moment: datetime, pid: int) -> Path:
+    """Return where a night's record goes: after a clock was set back, a name may stand for an earlier night already."""
+    path, number = folder / f"{moment:%Y%m%dT%H%M%S}-{pid}.json", 1
+    while path.exists():
+        number += 1
+        path = folder / f"{moment:%Y%m%dT%H%M%S}-{pid}-{number}.json"
+    return path
 
 
 def _told(record: dict[str, Any]) -> dict[str, Any]:
@@ -177,14 +185,23 @@ def why_calibrate(workspace: str) -> str:
 
 
 def name_of_night(workspace: str, config: PipelineConfig, base: str) -> tuple[str, str | None]:
-    """Return the name of tonight's run, and a finished nightly run that already answers the same question, or None."""
+    """Return the name of tonight's run, and a finished nightly run that already answers the same question, or None.
+
+    A run of these data and settings that an earlier night left before its promotion is gone on with under its own
+    name: neither midnight nor a clock that was set makes a night begin anew what is there.
+    """
     place, _ = open_workspace(workspace)
-    name, same = free_run_name(place, config, base), finished_run_like(place, config, prefix="nightly-")
+    begun = runs_like(place, config, prefix=NIGHTLY)
+    if not begun:
+        return free_run_name(place, base), None
+    done = {name for name, iterations in begun.items() if iterations >= config.train.iterations}
     decided = {entry.facts["version"] for entry in read_ledger(place.root).entries if entry.kind == "promotion"}
-    versions = model_versions(Tracker.open(place.root), POLICY_MODEL) if same else []
-    runs = {run_of(item.checkpoint or "") for item in versions if item.version in decided}
-    # A night that ended between training and promotion has an answer that nobody drew a conclusion from.
-    return name, same if same in runs else None
+    versions = model_versions(Tracker.open(place.root), POLICY_MODEL) if done else []
+    answered = done & {run_of(item.checkpoint or "") for item in versions if item.version in decided}
+    if answered:
+        same = min(answered)
+        return same, same
+    return max(begun, key=lambda name: begun[name]), None
 
 
 def serving_policy(workspace: str) -> tuple[int | None, str, str]:

@@ -78,7 +78,8 @@ def serve(script):
         def respond(self, body):
             status, headers, payload, pause = script.answer(self.path, body, dict(self.headers))
             content = payload.encode() if isinstance(payload, str) else json.dumps(payload).encode()
-            self.send_response(status)
+            # Else the server's own date would stand beside the script's.
+            (self.send_response_only if "Date" in headers else self.send_response)(status)
             for name, value in {"Content-Length": str(len(content)), **headers}.items():
                 self.send_header(name, value)
             self.end_headers()

@@ -113,7 +113,9 @@ class Caller:
             raise JudgeError(msg)
         if status in _AGAIN or status >= 500:
             reason = "rate limited" if status == 429 else f"server error {status}"
-            return Failed(reason), retry_after(response.headers.get("Retry-After"), time.time())
+            sent = _moment(response.headers.get("Date"))
+            wait_s = retry_after(response.headers.get("Retry-After"), time.time() if sent is None else sent)
+            return Failed(reason), wait_s
         if any(word in response.text.lower() for word in _LENGTH_WORDS):
             return Failed(TOO_LONG), None
         return Failed(f"refused by the server ({status}: {message})"), None
@@ -133,8 +135,15 @@ class Caller:
         return min(max(own, wanted_s), self.manners.max_wait_s)
 
 
-def retry_after(header: str | None, now: float) -> float:
+def retry_after(header: str | None, sent: float) -> float:
     """Return the seconds that a `Retry-After` header asks for: a number, or a date; 0 where it says nothing.
+
+    Parameters
+    ----------
+    header
+        As it came; None where there was none.
+    sent
+        When the reply was sent, in seconds of the epoch, by the clock that made the date: the server's own.
 
     Examples
     --------
@@ -146,8 +155,13 @@ def retry_after(header: str | None, now: float) -> float:
     try:
         return max(float(header), 0.0)
     except ValueError:
-        pass
+        until = _moment(header)
+    return 0.0 if until is None else max(until - sent, 0.0)
+
+
+def _moment(header: str | None) -> float | None:
+    """Return the seconds of the epoch that a date of HTTP names; None where it names none."""
     try:
-        return max(email.utils.parsedate_to_datetime(header).timestamp() - now, 0.0)
+        return None if header is None else email.utils.parsedate_to_datetime(header).timestamp()
     except ValueError:
-        return 0.0
+        return None

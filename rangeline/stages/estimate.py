@@ -14,6 +14,7 @@ import torch
 from rangeline.config import PipelineConfig
 from rangeline.judge.coordinates import ChoiceCoordinate, ScoreCoordinate
 from rangeline.judge.rubric import Rubric, parse_rubric
+from rangeline.provenance.ledger import read_ledger
 from rangeline.rollout.model_shape import ModelShape, read_shape
 from rangeline.stages.estimate_parts import checkpoint_bytes, measure_speed, memory_parts, work_parts
 from rangeline.stages.expected_pools import expected_pools
@@ -161,11 +162,20 @@ def questions_of(rubric: Rubric, rollouts: int, group_size: int) -> tuple[int, i
 
 
 def newest_seconds(workspace: Workspace) -> float | None:
-    """Return the seconds of the newest iteration of any run, or None where none was run."""
-    found = sorted(workspace.runs.glob("*/iterations/*/timings.json"), key=lambda path: path.stat().st_mtime)
-    if not found:
+    """Return the seconds of the newest iteration of any run, or None where none was run.
+
+    The ledger's lines say which is the newest, and the times of files only where it knows none of them.
+    """
+    noted = read_ledger(workspace.root).newest
+
+    def age(path: Path) -> tuple[int, float]:
+        known = noted.get(path.relative_to(workspace.root).as_posix())
+        return known[1].number if known else 0, path.stat().st_mtime
+
+    newest = max(workspace.runs.glob("*/iterations/*/timings.json"), key=age, default=None)
+    if newest is None:
         return None
-    parts = json.loads(found[-1].read_text(encoding="utf-8"))
+    parts = json.loads(newest.read_text(encoding="utf-8"))
     return float(sum(parts.get(f"time/{name}_s", 0.0) for name in ("generate", "judge", "bound", "update", "save")))
 
 

@@ -261,25 +261,17 @@ def resolve_checkpoint(workspace: Workspace, name: str) -> Path:
     raise ConfigError(msg)
 
 
-def free_run_name(workspace: Workspace, config: PipelineConfig, base: str) -> str:
-    """Return the first of `base`, `base-2`, ... that is no run yet, or a run of these very settings and data.
-
-    Raises
-    ------
-    CalibrationError
-        When calibration or warm-up has not been made.
-    """
-    identity, number, name = run_identity(workspace, config), 1, base
+def free_run_name(workspace: Workspace, base: str) -> str:
+    """Return the first of `base`, `base-2`, ... that is no run yet."""
+    number, name = 1, base
     while (workspace.run(name) / "run.json").is_file():
-        if read_run(RunFolder(workspace.run(name)))["identity"] == identity:
-            return name
         number += 1
         name = f"{base}-{number}"
     return name
 
 
-def finished_run_like(workspace: Workspace, config: PipelineConfig, *, prefix: str) -> str | None:
-    """Return a run that these settings and data already gave, with all its iterations done; None where there is none.
+def runs_like(workspace: Workspace, config: PipelineConfig, *, prefix: str) -> dict[str, int]:
+    """Return the iterations that are done of each run that was begun with these settings and data, by name.
 
     Parameters
     ----------
@@ -287,10 +279,12 @@ def finished_run_like(workspace: Workspace, config: PipelineConfig, *, prefix: s
         Where and with which settings.
     prefix
         How the names of the runs begin that count.
+
+    Raises
+    ------
+    CalibrationError
+        When calibration or warm-up has not been made.
     """
     identity = run_identity(workspace, config)
-    for path in sorted(workspace.runs.glob(f"{prefix}*/run.json")):
-        folder = RunFolder(path.parent)
-        if read_run(folder)["identity"] == identity and last_complete(folder)[0] >= config.train.iterations:
-            return folder.name
-    return None
+    folders = [RunFolder(path.parent) for path in sorted(workspace.runs.glob(f"{prefix}*/run.json"))]
+    return {item.name: last_complete(item)[0] for item in folders if read_run(item)["identity"] == identity}

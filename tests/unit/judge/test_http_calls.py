@@ -1,6 +1,7 @@
 """Calls to a real server that fails in every way it can: what is tried again, how long it waits, and what is told."""
 
 import time
+from email.utils import formatdate
 
 import httpx
 import pytest
@@ -44,6 +45,17 @@ def test_retry_after_is_obeyed():
     found, _ = call(lambda path, body, n: (429, {"Retry-After": "1"}, "slow down", 0.0) if n == 1 else {"ok": 1})
     assert [{"ok": 1}] == found
     assert time.monotonic() - start >= 1.0
+
+
+@pytest.mark.parametrize("hours", [-1, 24])
+def test_a_date_to_wait_for_is_read_by_the_servers_clock(hours):
+    """Where the two clocks differ, the wait is from the date of the reply to the date that it names."""
+    now = time.time() + 3600 * hours
+    dates = {"Date": formatdate(now, usegmt=True), "Retry-After": formatdate(now + 1, usegmt=True)}
+    start = time.monotonic()
+    found, _ = call(lambda path, body, n: (429, dates, "", 0.0) if n == 1 else {"ok": 1}, max_wait_s=30.0)
+    assert [{"ok": 1}] == found
+    assert 1.0 <= time.monotonic() - start < 20.0
 
 
 def test_no_server_makes_a_run_wait_for_ever():

@@ -1,12 +1,16 @@
 """Estimates: counts that add up, bounds that follow the settings, and refusals of what cannot fit."""
 
+import os
+
 import pytest
 
 from rangeline.config import PipelineConfig
 from rangeline.errors import ModelLoadError
 from rangeline.judge.rubric import parse_rubric
+from rangeline.lineage import digest_file, write_json
+from rangeline.provenance.ledger import Note, append_note
 from rangeline.rollout.model_shape import ModelShape, read_shape
-from rangeline.stages.estimate import count_rollouts, estimate_run, questions_of
+from rangeline.stages.estimate import count_rollouts, estimate_run, newest_seconds, questions_of
 from rangeline.stages.estimate_parts import checkpoint_bytes, memory_parts
 from rangeline.stages.expected_pools import expected_pools
 from rangeline.stages.reward_plan import plan_rewards
@@ -101,6 +105,18 @@ def test_a_tiny_workspace_fits(trained):
     assert () == found.problems
     assert all(seconds > 0 for seconds in found.seconds.values())
     assert found.measured_iteration_s is not None
+
+
+def test_the_newest_iteration_is_the_one_that_the_ledger_names_last(tmp_path):
+    """A clock that was set back between two iterations does not make the older one the newest."""
+    place = Workspace(tmp_path)
+    for number, (seconds, moment) in enumerate([(5.0, 2_000_000_000), (7.0, 1_000_000_000)], start=1):
+        path = place.runs / "r" / "iterations" / f"{number:06d}" / "timings.json"
+        write_json(path, {"time/generate_s": seconds})
+        os.utime(path, (moment, moment))
+        noted = {"path": path.relative_to(tmp_path).as_posix(), "sha256": digest_file(path)}
+        append_note(tmp_path, Note(kind="iteration", ended="x", files=(noted,)))
+    assert 7.0 == newest_seconds(place)
 
 
 @pytest.mark.parametrize(

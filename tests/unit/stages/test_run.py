@@ -9,7 +9,16 @@ from rangeline.config import build_config, merge
 from rangeline.errors import CalibrationError, CheckpointError, ConfigError
 from rangeline.lineage import MANIFEST_NAME, atomic_write, digest_file, write_manifest
 from rangeline.rollout.pretrained import resolve_dtype
-from rangeline.stages.run import RunFolder, last_complete, open_run, read_run, resolve_checkpoint, run_identity
+from rangeline.stages.run import (
+    RunFolder,
+    free_run_name,
+    last_complete,
+    open_run,
+    read_run,
+    resolve_checkpoint,
+    run_identity,
+    runs_like,
+)
 from rangeline.stages.workspace import Workspace
 
 MADE = ("pools", "warmup", "calibration")
@@ -273,3 +282,20 @@ def test_run_without_a_checkpoint_has_no_policy(workspace):
     open_run(workspace, _config(), "mine")
     with pytest.raises(CheckpointError, match=r"Run 'mine' must have a complete checkpoint; got none\. Resume it"):
         resolve_checkpoint(workspace, "mine")
+
+
+def test_a_name_that_is_taken_gets_a_number(workspace):
+    """The first name that no run has is free."""
+    assert "night" == free_run_name(workspace, "night")
+    for name in ("night", "night-2"):
+        open_run(workspace, _config(), name)
+    assert "night-3" == free_run_name(workspace, "night")
+
+
+def test_runs_of_the_same_question_are_told_with_their_iterations(workspace):
+    """Only runs of these settings and this prefix count, each with what is done of it."""
+    for name in ("night-1", "night-2", "mine"):
+        open_run(workspace, _config(), name)
+    open_run(workspace, _config(seed=99), "night-3")
+    _finish(RunFolder(workspace.run("night-2")), 1, 2)
+    assert {"night-1": 0, "night-2": 2} == runs_like(workspace, _config(), prefix="night-")
