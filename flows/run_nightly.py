@@ -3,7 +3,8 @@
 1. A run that starts hours late is skipped: its night is over. So is one that finds another night or a training at work.
 2. What arrived in the inbox or in DVC remotes is taken in; only new prompts are added and none changes its pool.
 3. `prepare`, `warmup`, `calibrate`: made again only where data, settings, policy, judge or rubric ask for it.
-4. `train` under the night's name, so that a retry resumes; then `report`. A night without news trains nothing.
+4. `train` under the night's name, or that of a run that an earlier night left half done; then `report`. A night without
+   news trains nothing.
 5. The policy becomes `champion` only if coverage stood in every iteration and accuracy did not fall below that of the
    champion so far; promotion is the last step, so a failed night leaves yesterday's model serving.
 6. Runs of old nights and grown caches go; what a champion's lineage needs stays.
