@@ -74,7 +74,7 @@ bench-trl: .venv/demo.ok .venv-trl/ok ## Beside TRL's GRPOTrainer: same loss and
 bench-scaling: .venv/test.ok ## One and two processes, DDP and FSDP2, at the same work (3 minutes, 2 quiet cores)
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.scaling.run
 
-table1: .venv/demo.ok ## Nine methods, six designs, ten or five seeds: tables and curves (25 to 30 minutes, 2 cores)
+table1: .venv/demo.ok ## Nine methods, six designs, ten or five seeds: tables and curves (25 to 33 minutes, 2 cores)
 	RANGELINE_SCRATCH=$(SCRATCH) $(BIN)/rangeline compare configs/compare/table1.yaml --copy-to benchmarks/results
 
 bench-rrpo: .venv/test.ok ## Does the anchor contrast rank right answers above wrong ones (after `rangeline calibrate`)
